@@ -1,9 +1,11 @@
 """``scripts/release``: is this tree a release? Version and changelog, sdist and wheel, each extra, the demo.
 
-Everything is made below ``build/release``. Nothing is published, and no tag is set.
+The distributions are built twice and must be the same bytes. Beside them are their checksums and, as CycloneDX, what the
+wheel installs. Everything is made below ``build/release``. Nothing is published, and no tag is set.
 """
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -15,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["NOT_FOR_USERS", "Installed", "chosen", "main", "report", "version_problems"]
+__all__ = ["NOT_FOR_USERS", "Installed", "checksums", "chosen", "main", "report", "version_problems"]
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "release"
@@ -95,13 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--extras", metavar="A,B", help="install these; by default all for users, where possible")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for each extra ({MINUTES:g})")
     parser.add_argument("--rehearse", action="store_true", help="go on where version and changelog do not fit yet")
+    parser.add_argument("--of-tag", action="store_true", help="the tag of this version exists, as where it is published")
     given = parser.parse_args(arguments)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     try:
         extras = chosen(project["optional-dependencies"], given.extras)
     except ValueError as e:
         parser.error(str(e))
-    tags = subprocess.run(["git", "tag"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    tags = [] if given.of_tag else _tags()
     problems = version_problems(project["version"], (ROOT / "CHANGELOG.md").read_text("utf-8"), tags)
     for problem in problems:
         _say(problem)
@@ -115,17 +118,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if problems or any(one.problem and one.extra in needed for one in results) else 0
 
 
+def _tags() -> list[str]:
+    return subprocess.run(["git", "tag"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+
+
+def checksums(folder: Path) -> str:
+    """A line for each file, as ``sha256sum`` prints and checks them."""
+    return "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in sorted(folder.iterdir()))
+
+
 def _built(version: str) -> Path:
     """The wheel, which is built from the sdist: that has all it needs."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     python = _environment("build")
+    dist, again = FOLDER / "dist", FOLDER / "again"
     for command in (
-        ["-m", "pip", "install", "-qq", "build"],
-        ["-m", "build", "--outdir", str(FOLDER / "dist"), str(ROOT)],
+        ["-m", "pip", "install", "-qq", "build", "cyclonedx-bom"],
+        ["-m", "build", "--outdir", str(dist), str(ROOT)],
+        ["-m", "build", "--outdir", str(again), str(ROOT)],
     ):
         subprocess.run([python, *command], check=True, timeout=STEP)
-    (wheel,) = (FOLDER / "dist").glob(f"callboard-{version}-*.whl")
+    if (sums := checksums(dist)) != (other := checksums(again)):
+        raise SystemExit(f"two builds of this tree differ:\n{sums}{other}")
+    (FOLDER / "SHA256SUMS").write_text(sums, "utf-8")
+    (wheel,) = dist.glob(f"callboard-{version}-*.whl")
+    _bill(python, wheel)
     return wheel
+
+
+def _bill(python: str, wheel: Path) -> None:
+    """Write what the wheel installs without an extra, with versions and licences: ``callboard.cdx.json``."""
+    target = _environment("bill")
+    for command in (
+        [target, "-m", "pip", "install", "-qq", str(wheel)],
+        [python, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", str(FOLDER / "callboard.cdx.json"), target],
+    ):
+        subprocess.run(command, check=True, timeout=STEP)
 
 
 def _environment(name: str) -> str:

@@ -201,6 +201,18 @@ async def test_results_above_result_bytes_are_recorded_when_they_are_read() -> N
     assert report.unread == 3
 
 
+async def test_an_array_that_the_closing_came_before_is_unread_and_no_error() -> None:
+    async def program(system: cb.System, spec: str = "faulty+cpu?hang_at=1") -> None:
+        gpu = await system.device(spec, isolation="process", close_timeout=0.1)
+        gpu.put(ONES) @ gpu.put(ONES)  # not awaited
+
+    journal = await record(program)
+    assert (len(of(journal, DeviceOp)), of(journal, DeviceResult)) == (3, [])
+    report = await replay(journal, lambda system: program(system, "cpu"))
+    report.check()
+    assert report.device_ops == 3
+
+
 async def test_calls_of_resident_actors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     async def program(system: cb.System) -> None:
         gpu = await system.device("cpu", isolation="thread")

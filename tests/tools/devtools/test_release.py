@@ -1,8 +1,11 @@
 """``scripts/release``: what it decides, without building or installing."""
 
+import hashlib
+from pathlib import Path
+
 import pytest
 
-from devtools.release import Installed, chosen, report, version_problems
+from devtools.release import Installed, checksums, chosen, report, version_problems
 
 LOG = """# Changelog
 
@@ -52,3 +55,10 @@ def test_a_line_for_each_extra() -> None:
         ["(none)", "12", "s", "ok"],
         ["ray", "600", "s", "not", "finished", "within", "600", "s"],
     ]
+
+
+def test_checksums_as_sha256sum_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "b.whl").write_bytes(b"two")
+    (tmp_path / "a.tar.gz").write_bytes(b"one")
+    one, two = (hashlib.sha256(data).hexdigest() for data in (b"one", b"two"))
+    assert checksums(tmp_path) == f"{one}  a.tar.gz\n{two}  b.whl\n"

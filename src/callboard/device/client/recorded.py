@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from callboard.core.dtype import DTypeLike, as_dtype
-from callboard.core.errors import AccelError
+from callboard.core.errors import AccelError, DeviceStopped
 from callboard.core.layout import OpenLayout
 from callboard.core.op import Op, Repeated, info_of
 from callboard.core.operand import Role, StructOperand, operands_of
@@ -59,7 +59,7 @@ class DeviceLog(Protocol):
         """An output or reply of an op, or its error."""
 
     def unread(self, number: int, name: str) -> None:
-        """An output that is wanted is not read back, because too many are being read."""
+        """An output that is wanted is not read back: too many are being read, or the device was closed before."""
 
     def chosen(self) -> None:
         """A placement has chosen the device."""
@@ -191,7 +191,10 @@ class RecordedPort(OpPort):
 
         def read(value: Any) -> None:
             self._fetched -= size
-            self.log.returned(number, name, value)
+            if isinstance(value, DeviceStopped) and value.closed:  # the application closed it before it was read
+                self.log.unread(number, name)
+            else:
+                self.log.returned(number, name, value)
 
         self._fetched += size
         try:
