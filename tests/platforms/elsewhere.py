@@ -8,6 +8,10 @@ import asyncio
 import builtins
 import concurrent.futures
 import concurrent.futures.thread
+import contextlib
+import faulthandler
+import fcntl
+import importlib
 import importlib.abc
 import multiprocessing
 import os
@@ -19,17 +23,29 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import types
+import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy
+import numpy as np
 import scipy.linalg
 
-IMPORTED = asyncio, concurrent.futures, concurrent.futures.thread, multiprocessing, numpy, scipy.linalg, ssl, subprocess
+IMPORTED = (
+    asyncio,
+    concurrent.futures,
+    concurrent.futures.thread,
+    multiprocessing,
+    np,
+    scipy.linalg,
+    ssl,
+    subprocess,
+    urllib.request,
+)
 LINUX: dict[Any, tuple[str, ...]] = {
     os: (
-        "CLD_EXITED", "P_PIDFD", "eventfd", "memfd_create", "pidfd_open", "sched_getaffinity", "sched_setaffinity",
-        "sendfile", "splice",
+        "CLD_EXITED", "P_PIDFD", "eventfd", "memfd_create", "pidfd_open", "pipe2", "sched_getaffinity",
+        "sched_setaffinity", "sendfile", "splice",
     ),
     select: ("epoll",),
     signal: ("pidfd_send_signal",),
@@ -38,7 +54,7 @@ LINUX: dict[Any, tuple[str, ...]] = {
 """What only Linux has."""
 POSIX: dict[Any, tuple[str, ...]] = {
     os: (
-        "WNOHANG", "fork", "forkpty", "getpgid", "getppid_", "getuid", "geteuid", "getgid", "killpg", "mkfifo",
+        "WNOHANG", "fork", "forkpty", "getpgid", "getuid", "geteuid", "getgid", "killpg", "mkfifo",
         "register_at_fork", "setsid", "sysconf", "uname", "waitid",
     ),
     select: ("poll",),
@@ -66,13 +82,26 @@ def without_proc(opener: Callable[..., Any]) -> Callable[..., Any]:
     return opened
 
 
+def locking(descriptor: int, mode: int, nbytes: int) -> None:
+    """``msvcrt.locking``, which refuses with ``PermissionError``."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        raise PermissionError(13, "Permission denied") from e
+
+
 def unsupported(*args: Any, **named: Any) -> Any:
     raise NotImplementedError
 
 
-def become(platform: str) -> None:
+def become(platform: str, optional: Sequence[str] = ()) -> None:
+    """Take away what the platform lacks: here, and in what is imported from now on, but for these packages."""
     tempfile.gettempdir()
+    for name in optional:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     sys.platform = platform
+    family, pair = socket.AF_UNIX, socket.socketpair
     parts = [LINUX] if platform == "darwin" else [LINUX, POSIX]
     for part in parts:
         for module, names in part.items():
@@ -83,13 +112,18 @@ def become(platform: str) -> None:
     if platform == "win32":
         for name in MODULES:
             sys.modules.pop(name, None)
+        windows: Any = types.ModuleType("msvcrt")
+        windows.LK_NBLCK, windows.locking = 2, locking
+        sys.modules["msvcrt"] = windows
         sys.meta_path.insert(0, Refused())
+        socket.socketpair = lambda *args, **named: pair(family)  # the loop's own
         loop: Any = asyncio.SelectorEventLoop
         loop.add_signal_handler = loop.remove_signal_handler = unsupported
         loop.add_reader = loop.add_writer = unsupported  # as the loop of Windows has none
 
 
 if __name__ == "__main__":
-    become(sys.argv[1])
+    faulthandler.dump_traceback_later(240, exit=True)  # a hang says where
+    become(sys.argv[1], ("uvicorn", "torch") if "modules" in sys.argv else ("uvicorn",))
     sys.argv = sys.argv[2:]
     runpy.run_path(sys.argv[0], run_name="__main__")

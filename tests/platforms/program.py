@@ -2,14 +2,16 @@
 
 import asyncio
 import importlib
+import json
 import pkgutil
 import sys
 import tempfile
+import urllib.request
 
 import numpy as np
 
 import callboard as cb
-import callboard.cli
+from callboard.serve import App, Tensor, listening
 
 OF_OTHERS = "callboard.backends.cuda", "callboard.serve.bundled", "callboard.testing.plugin"
 
@@ -51,12 +53,45 @@ async def main() -> None:
             pass
     except cb.AccelError as e:
         print("process", str(e).partition(",")[0])
+    await journals()
+    await served()
+
+
+async def journals() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with cb.ReplayHarness("record", cb.FileJournal(folder)):
+            try:
+                async with cb.ReplayHarness("record", cb.FileJournal(folder)):
+                    pass
+            except cb.JournalConflict as e:
+                print("journal", type(e).__name__)
+
+
+def double(x: np.ndarray) -> np.ndarray:
+    return 2 * x
+
+
+async def served() -> None:
+    app = App()
+    app.add_model("double", double, inputs=[Tensor("x", "FP32", [-1])], outputs=[Tensor("y", "FP32", [-1])])
+    body = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}
+    async with listening(app, port=0) as url:
+        print("served", await asyncio.to_thread(post, f"{url}/v2/models/double/infer", body))
+
+
+def post(url: str, body: object) -> int:
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode()), timeout=60) as answer:
+        return int(answer.status)
+
+
+def blocking() -> None:
     with cb.sync.device("cpu") as blocking:
         print("blocking", float((blocking.put(np.ones(3)).sum()).get()))
 
 
 if __name__ == "__main__":
-    print("modules", imported() > 900)
-    asyncio.run(main())
-    with tempfile.TemporaryDirectory():
-        callboard.cli.main(["doctor"])
+    if sys.argv[1:] == ["modules"]:
+        print("modules", imported() > 900)
+    else:
+        asyncio.run(main())
+        blocking()

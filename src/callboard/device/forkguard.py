@@ -12,6 +12,8 @@ import traceback
 import weakref
 from typing import NoReturn, Protocol
 
+from callboard.events.forking import after_fork
+
 __all__ = ["ForkedCopy", "Guarded", "forked_error", "guard"]
 
 
@@ -37,7 +39,7 @@ def guard(thing: Guarded) -> None:
     _guarded[key] = weakref.ref(thing, lambda _: _guarded.pop(key, None))
     if not _registered:
         _registered = True
-        os.register_at_fork(after_in_child=_after_fork)
+        after_fork(_after_fork)
 
 
 class ForkedCopy:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from callboard.actors import ActorSystem
 from callboard.core.errors import BackendUnavailable
+from callboard.events.forking import after_fork
 from callboard.events.ring import CAPACITY, Event
 from callboard.events.tracing import Sampler
 from callboard.telemetry.export.jsonlines import JsonLines
@@ -26,7 +27,7 @@ VARIABLE = "CALLBOARD_TELEMETRY"
 log = logging.getLogger("callboard.telemetry")
 
 _files: dict[tuple[str, str], "_SharedFile"] = {}
-os.register_at_fork(after_in_child=_files.clear)
+after_fork(_files.clear)
 
 
 class _File(Protocol):

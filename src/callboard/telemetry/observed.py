@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callboard.actors import ActorSystem
+from callboard.events.forking import after_fork
 from callboard.telemetry.families import Family, Group
 from callboard.telemetry.sampling.blueprints import blueprint_figures
 from callboard.telemetry.sampling.processes import process_figures
@@ -33,7 +34,7 @@ PATIENCE = 3.0
 log = logging.getLogger("callboard.telemetry")
 
 _installed: "weakref.WeakKeyDictionary[ActorSystem, Telemetry]" = weakref.WeakKeyDictionary()
-os.register_at_fork(after_in_child=_installed.clear)  # a forked child runs none of its parent's systems
+after_fork(_installed.clear)  # a forked child runs none of its parent's systems
 
 
 def note(system: ActorSystem, telemetry: "Telemetry") -> None:

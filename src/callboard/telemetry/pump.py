@@ -1,10 +1,10 @@
 """``Pump``: a thread that drains the ring and passes the events on. Nothing that writes an event waits for it."""
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 
+from callboard.events.forking import after_fork
 from callboard.events.ring import EVENTS, Event, Ring
 from callboard.events.tracing import Sampler
 
@@ -136,4 +136,4 @@ def _forked() -> None:
     EVENTS.off()
 
 
-os.register_at_fork(after_in_child=_forked)
+after_fork(_forked)

@@ -1,13 +1,13 @@
 """Waiting on a thread that has no loop."""
 
 import concurrent.futures
-import os
 import threading
 import time
 import weakref
 from typing import TypeVar
 
 from callboard.actors.loops.bell import Bell
+from callboard.events.forking import after_fork
 
 __all__ = ["SLICE", "Waiter", "descriptors", "wait"]
 
@@ -50,8 +50,7 @@ def _renew_bells() -> None:
     _bells, _lock = _Bells(), threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_bells)
+after_fork(_renew_bells)
 
 
 def descriptors() -> frozenset[int | None]:

@@ -178,7 +178,13 @@ class RecordedPort(OpPort):
         for name, ref in outputs.items():
             self._fetch(number, name, ref)
         if isinstance(reply, Reply) and not isinstance(reply, GpuRef):
-            observe(reply, lambda value: self.log.returned(number, "value", value))
+            observe(reply, lambda value: self._returned(number, "value", value))
+
+    def _returned(self, number: int, name: str, value: Any) -> None:
+        if isinstance(value, DeviceStopped) and value.closed:  # what is known before a device is closed is chance
+            self.log.unread(number, name)
+        else:
+            self.log.returned(number, name, value)
 
     def _fetch(self, number: int, name: str, ref: GpuRef[Any]) -> None:
         """Read an output back, behind the op and in front of all later ones."""
@@ -191,10 +197,7 @@ class RecordedPort(OpPort):
 
         def read(value: Any) -> None:
             self._fetched -= size
-            if isinstance(value, DeviceStopped) and value.closed:  # the application closed it before it was read
-                self.log.unread(number, name)
-            else:
-                self.log.returned(number, name, value)
+            self._returned(number, name, value)
 
         self._fetched += size
         try:

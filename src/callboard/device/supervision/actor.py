@@ -243,7 +243,9 @@ class DeviceActor(Actor):
 
         try:
             host = await self._starter.start(on_message, on_end, f"{self.port.name}/{role}")
-        except (OSError, RuntimeError) as e:  # no descriptor or no thread is left
+        except (HostEnd, AccelError):
+            raise
+        except Exception as e:  # no descriptor or no thread is left, or the platform lacks something
             raise HostEnd("failed to start", f"{type(e).__name__}: {e}") from e
         cell.append(host)
         self.fleet.add(host)

@@ -53,7 +53,7 @@ def bounded(most: int, head_timeout: float, send_timeout: float, figures: Figure
             super().connection_made(transport)
             self.app_state: dict[str, Any] = self.app_state | {CONNECTION: self}  # uvicorn gives each request a copy
             connection: socket.socket = transport.get_extra_info("socket")
-            if USER_TIMEOUT is not None and connection.family != socket.AF_UNIX:
+            if USER_TIMEOUT is not None and connection.family.name != "AF_UNIX":
                 connection.setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, wait)
             if len(self.connections) > most and not _make_room(self, most):
                 self.app = _refuse

@@ -307,7 +307,7 @@ class _Server(uvicorn.Server):
     @property
     def url(self) -> str:
         """The URL of the listening socket."""
-        if self.listener.family == socket.AF_UNIX:
+        if self.listener.family.name == "AF_UNIX":
             return f"unix:{self.listener.getsockname()}"
         host, port = self.listener.getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"

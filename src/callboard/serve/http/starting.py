@@ -1,6 +1,7 @@
 """``serve`` and ``listening``: an app on a port, or on a Unix socket."""
 
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -96,6 +97,8 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _bound_uds(path: Path) -> socket.socket:
+    if not hasattr(socket, "AF_UNIX"):
+        raise OSError(f"uds={path}: Python has no Unix sockets on {sys.platform}; give host and port")
     if path.is_socket() and not _is_served(path):
         path.unlink()  # of a server that was killed
     listener = socket.socket(socket.AF_UNIX)

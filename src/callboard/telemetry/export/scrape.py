@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 from typing import TYPE_CHECKING
 
+from callboard.events.forking import after_fork
 from callboard.telemetry.export.prometheus import CONTENT_TYPE, Text
 from callboard.telemetry.export.users import Users
 from callboard.telemetry.observed import all_groups
@@ -120,7 +120,7 @@ class Scrape:
 
 
 _shared: dict[tuple[str, int], Scrape] = {}
-os.register_at_fork(after_in_child=_shared.clear)
+after_fork(_shared.clear)
 
 
 def _message(status: str, body: bytes, headers: str = "", length: int | None = None) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from callboard.actors import Actor, ActorRef, DeadLetterSuppression, Msg, Props, Request
 from callboard.device.supervision.mail import ContextSuspected
+from callboard.events.forking import after_fork
 from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, now
 from callboard.telemetry.nvidia.alarms import Alarm, Alarms
@@ -33,7 +34,7 @@ log = logging.getLogger("callboard.telemetry")
 
 _watching: "list[NvmlActor]" = []
 """The actors of this process that watch its GPUs, one for each observed system: the first tells of errors."""
-os.register_at_fork(after_in_child=_watching.clear)
+after_fork(_watching.clear)
 
 DRIVER = "/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"
 """One of these exists where there is a driver."""

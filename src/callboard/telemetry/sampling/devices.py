@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import threading
 import weakref
 from collections import Counter
@@ -14,6 +13,7 @@ from callboard.core.errors import AccelError
 from callboard.device.client.handle import Device
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import DeviceStats, HostStats, MemoryPoolStats
+from callboard.events.forking import after_fork
 from callboard.events.ring import EVENTS
 from callboard.telemetry.sampling.counting import Counts, DeviceCounts
 from callboard.telemetry.sampling.snapshot import DeviceFigures, LossFigures, OpFigures, ResidentFigures
@@ -40,7 +40,7 @@ def _forked() -> None:
     _labelling = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+after_fork(_forked)
 
 
 def label_of(device: Device) -> str:

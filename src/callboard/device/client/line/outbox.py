@@ -66,7 +66,7 @@ class Outbox:
         self._scheduled_at = 0.0
         self._burst = FIRST
         self._forked = False
-        loop.add_reader(self.released, self._on_release)
+        self.released.watch(loop, self._on_release)
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -263,8 +263,7 @@ class Outbox:
 
     def close(self) -> None:
         """Detach from the loop."""
-        self._loop.remove_reader(self.released)
-        self.released.close()
+        self.released.close(self._loop)
 
     def after_fork(self) -> None:
         """In a forked child: send nothing, and leave the loop alone, because its wake-up descriptor is the parent's."""

@@ -1,8 +1,11 @@
 """Releases: ids of buffers whose last ref was dropped, to be sent to the host."""
 
+import asyncio
 import contextlib
 import os
+import threading
 from collections import deque
+from collections.abc import Callable
 
 __all__ = ["FEW", "SMALL", "Releases"]
 
@@ -28,7 +31,7 @@ class Releases:
         due: The loop is going to take them in any case, soon. Set to False before they are taken.
     """
 
-    __slots__ = ("_armed", "_read", "_write", "due", "few", "ids", "pressing", "small")
+    __slots__ = ("_armed", "_read", "_reads", "_write", "due", "few", "ids", "pressing", "small")
 
     def __init__(self) -> None:
         self.ids: deque[int] = deque()
@@ -37,6 +40,7 @@ class Releases:
         self.few = FEW
         self.due = False
         self._armed = False
+        self._reads = False
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
 
     def append(self, buffer: int) -> None:
@@ -59,18 +63,41 @@ class Releases:
         """Readable after a burst began."""
         return self._read
 
+    def watch(self, loop: asyncio.AbstractEventLoop, seen: Callable[[], None]) -> None:
+        """Have the loop call ``seen`` after a burst began; through a thread, where a loop reads no descriptors."""
+        try:
+            loop.add_reader(self, seen)
+        except NotImplementedError:  # Windows
+            self._reads = True
+            threading.Thread(target=self._listen, args=(loop, seen), name="callboard-releases", daemon=True).start()
+
+    def _listen(self, loop: asyncio.AbstractEventLoop, seen: Callable[[], None]) -> None:
+        descriptor = self._read
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            while os.read(descriptor, 64):
+                loop.call_soon_threadsafe(seen)
+        os.close(descriptor)
+
     def rearm(self) -> None:
         """The loop has seen the burst."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._read, 64)
+        if not self._reads:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._read, 64)
         self._armed = False
 
-    def close(self) -> None:
-        """Release the descriptors, once; later ids are discarded."""
+    def close(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Release the descriptors, once; later ids are discarded.
+
+        Args:
+            loop: The one that watches them; None in a forked child, which has none.
+        """
         self._armed = True
         if self._read >= 0:
-            os.close(self._read)
-            os.close(self._write)
+            if loop is not None and not self._reads:
+                loop.remove_reader(self)
+            os.close(self._write)  # which ends the thread, too
+            if not self._reads:
+                os.close(self._read)
             self._read = self._write = -1
 
 

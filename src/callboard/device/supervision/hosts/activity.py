@@ -12,7 +12,8 @@ WORKS = b"RD"
 LEAST = 1e-3
 """Seconds of processor time: threads that only wait, as those of a driver may, wake up now and then."""
 
-TICK = 1 / os.sysconf("SC_CLK_TCK")
+TICK = 1 / (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)
+"""Seconds of a tick in ``/proc``; on Windows, where there is none, any."""
 
 
 class Activity:

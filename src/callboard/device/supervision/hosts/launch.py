@@ -16,7 +16,7 @@ from callboard.device.protocol.control import control_pair
 from callboard.device.supervision.hosts.base import HostEnd
 from callboard.device.supervision.hosts.spawner import abandon, spawner
 
-__all__ = ["Launched", "launch", "wait_status"]
+__all__ = ["Launched", "check_platform", "launch", "wait_status"]
 
 
 class Launched(NamedTuple):
@@ -34,10 +34,9 @@ async def launch(arguments: list[str], backend_env: Mapping[str, str]) -> Launch
     """Start ``python -m callboard.device.host.child`` with ``arguments``; the descriptors are passed by itself.
 
     Raises:
-        BackendUnavailable: This platform has no process isolation, or the working directory was deleted.
+        BackendUnavailable: The working directory was deleted.
         HostEnd: ``"failed to start"``: no memory, no descriptors …
     """
-    _check_platform()
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         try:
             ops, their_ops = socket.socketpair()
@@ -93,7 +92,12 @@ def wait_status(pidfd: int) -> str:
         return f"signal {result.si_status}"
 
 
-def _check_platform() -> None:
+def check_platform() -> None:
+    """Refuse a platform on which no host can be watched.
+
+    Raises:
+        BackendUnavailable: This platform, or this Python, has no process isolation.
+    """
     if not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create") and hasattr(signal, "pidfd_send_signal")):
         raise BackendUnavailable(
             'isolation="process" needs the pidfd and memfd of Linux 5.4 or later, and this is '

@@ -28,7 +28,7 @@ from callboard.device.protocol.messages import (
 from callboard.device.protocol.wire import TruncatedStream, UnknownKind
 from callboard.device.supervision.hosts.base import Host, HostEnd, unreadable
 from callboard.device.supervision.hosts.group import HostGroup
-from callboard.device.supervision.hosts.launch import Launched, launch, wait_status
+from callboard.device.supervision.hosts.launch import Launched, check_platform, launch, wait_status
 from callboard.device.supervision.hosts.liveness import Liveness
 from callboard.device.supervision.hosts.monitor import Monitor, WatchedHost, default_monitor
 from callboard.device.supervision.hosts.opline import OpLine
@@ -129,6 +129,7 @@ class ProcessHost(Host):
         """
         arguments = ["--label", label, "--serve", serve, "--parent", str(os.getpid())]
         arguments += ["--interval", str(interval), "--log-level", str(LOGGER.getEffectiveLevel())]
+        check_platform()
         try:
             monitor = monitor or default_monitor()
         except OSError as e:  # before there is a child that nothing watches

@@ -5,6 +5,7 @@ import itertools
 import mmap
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,9 @@ from callboard.multi_device.replay.journals.seals import CURE, seed_of
 
 __all__ = ["FileJournal"]
 
-if os.name == "posix":
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
 
 
@@ -68,14 +71,16 @@ class FileJournal:
 
     def _take_lock(self) -> None:
         self._lock = self._path("lock").open("ab")
-        if os.name == "posix":
-            try:
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(self._lock.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as e:
-                self.close()
-                if not isinstance(e, BlockingIOError):
-                    raise
-                raise JournalConflict(f"another writer has the journal {self._identity} in {self._folder}") from e
+        except OSError as e:
+            self.close()
+            if not isinstance(e, BlockingIOError | PermissionError):  # as the first and the second of them say
+                raise
+            raise JournalConflict(f"another writer has the journal {self._identity} in {self._folder}") from e
 
     def _recover(self) -> Recovered:
         segments = self._segments()
@@ -256,7 +261,7 @@ class FileJournal:
 
     def _sync_folder(self) -> None:
         """A new file survives a loss of power only if its folder is synchronised, too."""
-        if os.name != "posix":
+        if sys.platform == "win32":
             return
         folder = os.open(self._folder, os.O_RDONLY)
         try:

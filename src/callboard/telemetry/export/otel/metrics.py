@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import queue
 import threading
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from callboard.events.forking import after_fork
 from callboard.telemetry.export.otel.collector import TIMEOUT, endpoint, require_sdk, resource_of
 from callboard.telemetry.export.users import Users
 from callboard.telemetry.families import Family, Group
@@ -112,7 +112,7 @@ class OtlpMetrics:
 
 
 _shared: dict[str, OtlpMetrics] = {}
-os.register_at_fork(after_in_child=_shared.clear)
+after_fork(_shared.clear)
 
 
 def metrics_of(groups: Iterable[Group], resource: Any, began: int, now: int) -> Any:
