@@ -91,7 +91,7 @@ MAX_LINES, MAX_ENTRIES = 500, 16
 ONE_PER_LIBRARY = ("kernel", "backends/")  # folders that hold a module per library may hold as many as there are
 
 # Folders under tests/ that belong to no package of src/callboard.
-TESTS_OF_THE_WHOLE = {"conformance", "faults", "gpu", "typing", "data", "tools"}
+TESTS_OF_THE_WHOLE = {"conformance", "data", "faults", "gpu", "platforms", "tools", "typing"}
 
 
 @dataclass(frozen=True)
