@@ -12,7 +12,13 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))  # the others are what examples share
 LIMIT = 100.0
 """With a context to make, and kernels to compile on a GPU, while other tests do the same."""
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+LONG = {"reaction"}
+"""Thousands of steps: on the CPU they take seconds of computing."""
+CASES = [
+    pytest.param(path, device, id=f"{path.stem}-{device}", marks=marks)
+    for path in EXAMPLES
+    for device, marks in {"cpu": pytest.mark.slow if path.stem in LONG else (), "cuda": pytest.mark.gpu}.items()
+]
 MOST_LINES = 60
 
 pytestmark = pytest.mark.timeout(LIMIT + 20)
@@ -23,8 +29,7 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path, device", CASES)
 def test_example_runs(path: Path, device: str) -> None:
     if "callboard.serve" in path.read_text("utf-8"):
         pytest.importorskip("starlette", reason="for the extra serve")

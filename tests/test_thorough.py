@@ -94,7 +94,8 @@ def test_a_case_runs_in_one_of_its_places() -> None:
     ]
     kept = kept_of(items)
     assert [(case.originalname, case.number) for case in kept] == [(name, i) for name in names for i in range(2)]
-    assert {case.callspec.params["isolation"] for case in kept} == {"thread", "process"}
+    places = Counter(case.callspec.params["isolation"] for case in kept)
+    assert 0 < places["process"] < places["thread"]
 
 
 def test_of_a_test_with_very_many_cases_each_session_keeps_some() -> None:

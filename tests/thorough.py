@@ -3,7 +3,8 @@
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
 ``few(n)`` it takes n cases, and of any other two at most, evenly spread over the values of its parameters. A test for
-several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another.
+several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another; a quarter
+of these tests run in a process, whose start takes longer than most of them.
 Tests that draw examples, and state machines, draw a third of them. What is left out is counted.
 """
 
@@ -21,6 +22,9 @@ MOST = 2
 """Cases of any test that a plain run executes, for each session."""
 PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
 """Parameters that say where a context is, or how it finds out that work is done."""
+PROCESS = "process"
+PER_PROCESS = 4
+"""Of so many tests that are there for a process and other places, a plain run executes one in the process."""
 SETTINGS = "_hypothesis_internal_use_settings"
 """Where hypothesis keeps the settings of a test; there is no public way to change them for a run."""
 LEFT_OUT = pytest.StashKey[int]()
@@ -102,8 +106,15 @@ def in_other_places(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             groups[item.path, getattr(item, "originalname", item.name), repr(others)].append(item)
     out: set[pytest.Item] = set()
     for (_, name, _), cases in groups.items():
-        out |= set(cases) - {one_of(cases, name)}
+        out |= set(cases) - {_in_a_place(cases, name)}
     return out
+
+
+def _in_a_place(cases: list[pytest.Item], name: str) -> pytest.Item:
+    processes = [case for case in cases if PROCESS in getattr(case, "callspec").params.values()]  # noqa: B009 -- as below
+    others = [case for case in cases if case not in processes]
+    chosen = processes if zlib.crc32(name.encode()) % PER_PROCESS == 0 else others
+    return one_of(chosen or cases, name)
 
 
 def keep(config: pytest.Config, items: list[pytest.Item], least: int = 0) -> list[pytest.Item]:

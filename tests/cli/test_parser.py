@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 
 from callboard.cli import main
 from callboard.cli.measuring import bench
+from callboard.cli.parser import COMMANDS
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,3 +100,23 @@ def test_without_a_source_tree_it_says_so(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(bench, "benchmarks", dict)
     assert main(["bench"]) == 2
     assert "source tree" in capsys.readouterr().err
+
+
+def test_a_command_imports_what_it_needs_and_no_other_command() -> None:
+    code = """
+import sys
+from callboard.cli import main
+
+try:
+    main(["new-library", "--help"])
+except SystemExit:
+    print(sorted(name for name in sys.modules if name.startswith(("callboard.cli.", "callboard.serve"))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines()[-1] == "['callboard.cli.new_library', 'callboard.cli.parser']"
+
+
+def test_each_command_has_the_name_by_which_it_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert re.findall(r"^    (\S+)", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)

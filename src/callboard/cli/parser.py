@@ -2,33 +2,38 @@
 
 import argparse
 import errno
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
 import callboard
-from callboard.cli.api.command import add_api
-from callboard.cli.ask.command import add_ask
-from callboard.cli.demo.command import add_demo
-from callboard.cli.doctor.command import add_doctor
-from callboard.cli.load.command import add_load
-from callboard.cli.measuring.bench import add_bench
-from callboard.cli.measuring.tracing import add_trace
-from callboard.cli.new_library import add_new_library
-from callboard.cli.pages.dashboard import add_dashboard
-from callboard.cli.pages.play import add_play
-from callboard.cli.serving.command import add_serve
-from callboard.cli.serving.engine import add_engine
-from callboard.cli.serving.host import add_host
-from callboard.cli.top.command import add_top
-from callboard.cli.training.command import add_train
 from callboard.device.configure import check_environment
 
 __all__ = ["run"]
 
+COMMANDS = {
+    "demo": "demo.command:add_demo",
+    "doctor": "doctor.command:add_doctor",
+    "bench": "measuring.bench:add_bench",
+    "serve": "serving.command:add_serve",
+    "engine": "serving.engine:add_engine",
+    "train": "training.command:add_train",
+    "host": "serving.host:add_host",
+    "load": "load.command:add_load",
+    "ask": "ask.command:add_ask",
+    "top": "top.command:add_top",
+    "dashboard": "pages.dashboard:add_dashboard",
+    "play": "pages.play:add_play",
+    "trace": "measuring.tracing:add_trace",
+    "api": "api.command:add_api",
+    "new-library": "new_library:add_new_library",
+}
+"""Module and function that add each command to the parser."""
 
-def _parser() -> argparse.ArgumentParser:
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "callboard",
         description="Accelerator libraries for Python services that survive lost contexts: demo, checks, measurements, "
@@ -37,29 +42,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"callboard {callboard.__version__}")
     parser.set_defaults(run=lambda _: parser.print_help())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    add_demo(commands)
-    add_doctor(commands)
-    add_bench(commands)
-    add_serve(commands)
-    add_engine(commands)
-    add_train(commands)
-    add_host(commands)
-    add_load(commands)
-    add_ask(commands)
-    add_top(commands)
-    add_dashboard(commands)
-    add_play(commands)
-    add_trace(commands)
-    add_api(commands)
-    add_new_library(commands)
+    for where in _wanted(arguments):
+        module, _, function = where.partition(":")
+        getattr(importlib.import_module(f"callboard.cli.{module}"), function)(commands)
     return parser
+
+
+def _wanted(arguments: Sequence[str]) -> list[str]:
+    """The command that is named, or all for the help and for errors; together they import a thousand modules."""
+    first = arguments[0] if arguments else ""
+    if first == "--version":
+        return []
+    return [COMMANDS[first]] if first in COMMANDS else list(COMMANDS.values())
 
 
 def run(arguments: Sequence[str] | None) -> int:
     """Implement :func:`callboard.cli.main`."""
     if sys.stdout is None:  # closed by the caller, `callboard doctor >&-`
         return _failed("standard output is closed; redirect it to a file or to /dev/null")
-    parsed = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parsed = _parser(given).parse_args(given)
     try:
         check_environment()
     except ValueError as e:

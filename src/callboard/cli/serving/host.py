@@ -9,7 +9,6 @@ import ssl
 import sys
 from pathlib import Path
 
-from callboard.cli.parts.tokens import read_token
 from callboard.device.supervision.remote.node import NodeServer
 from callboard.multi_device.sharding.shared import Regions
 
@@ -44,6 +43,8 @@ def _run(given: argparse.Namespace) -> int:
             raise ValueError(f"--listen is {given.listen!r}; use HOST:PORT")
         token = os.environ.get(TOKEN, "")
         if given.token_file is not None:
+            from callboard.cli.parts.tokens import read_token  # brings the servers, which a node has no use for
+
             token = read_token(given.token_file)
         if not token:
             raise ValueError(f"there is no token: give --token-file, or set {TOKEN}")
