@@ -1,4 +1,4 @@
-"""The tables of docs/guides: both sides of each row of from-numpy.md agree; errors.md has every public error class.
+"""The tables of docs/guides: both sides of each row of from-numpy.md agree; errors' have every public error class.
 
 What README.md and the guides name of ``cb`` and of ``gpu``, a device, exists.
 """
@@ -29,7 +29,7 @@ ROWS: list[tuple[str, str]] = re.findall(
 )
 ERRORS: list[tuple[str, str, str, str]] = re.findall(
     r"^\| `(cb|callboard\.actors)\.(\w+)` \| (?:`(\w+)`)? *\| (yes|no) \|",
-    (GUIDES / "errors.md").read_text("utf-8"),
+    "".join((GUIDES / f"errors{page}.md").read_text("utf-8") for page in ("", "-of-services")),
     re.MULTILINE,
 )
 ARBITRARY = "rng.", "np.empty"

@@ -133,7 +133,7 @@ class Device(DeviceApi[Asynchronous]):
                 <callboard.ResidentRef.ready>`.
             own_process: Give it a process of its own, with a context of its own on the same device. Python code of the
                 actor then does not slow the ops of the device, and when it crashes only this actor is restarted; each
-                such process takes memory of host and device. See docs/guides/actors.md.
+                such process takes memory of host and device. See docs/guides/inside.md.
             standby: Standbys of that process, as the setting of a device: ``"hot"``, ``2``, ``("hot", 2)`` …; None: a
                 new process is started after a loss.
 
