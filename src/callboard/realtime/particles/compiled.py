@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit
+from callboard.realtime.base.engines import jit, spread
 
 __all__ = ["advance"]
 
 BLOCK = 512
+GRAIN = 64 * BLOCK
+"""Particles of a thread at least."""
 ONE, HALF, TWO, SIXTH, TINY = np.float32(1), np.float32(0.5), np.float32(2), np.float32(1 / 6), np.float32(1e-12)
 
 
@@ -178,11 +180,12 @@ def stopped(x: Any, v: Any, row: Any) -> None:
 
 @jit
 def advanced(
-    x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: Any, mortal: Any
-) -> None:
+    first: Any, last: Any, x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: Any,
+    mortal: Any,
+) -> None:  # fmt: skip
     work = np.empty((8 if method == 2 else 1, 3, BLOCK), np.float32)
-    for start in range(0, x.shape[1], BLOCK):
-        end = min(start + BLOCK, x.shape[1])
+    for start in range(first, last, BLOCK):
+        end = min(start + BLOCK, last)
         px, pv, lives = rows(x, start, end), rows(v, start, end), life[start:end]
         if mortal:
             for j in range(end - start):
@@ -199,4 +202,4 @@ def advance(
     x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: int, mortal: int
 ) -> None:
     """See :func:`.plain.advance`."""
-    advanced(x, v, life, np.float32(dt), world, fields, colliders, method, mortal)
+    spread(advanced, x.shape[1], GRAIN, x, v, life, np.float32(dt), world, fields, colliders, method, mortal)
