@@ -21,7 +21,7 @@ CODES = {
 }
 WHOLE = 49
 """Weights above which OpenCV takes Fourier transforms, whose rounding depends on the extents of the image."""
-GRAIN = 1 << 18
+GRAIN = 1 << 19
 """Numbers of the rows of a thread at least."""
 DEPTHS = {"uint8": cv2.CV_8U, "uint16": cv2.CV_16U, "float32": cv2.CV_32F}
 
