@@ -24,14 +24,14 @@ CURTAIN = cb.ClothConfig(
 
 async def main(name: str, file: Path, frames: int = 16) -> None:
     async with cb.device(name) as gpu, cb.ClothSimulationActor(gpu, CURTAIN) as cloth:
-        hook = (await cloth.snapshot()).positions[TOP]
+        x, y, z = (await cloth.snapshot()).positions[TOP]
         pictures = []
         for number in range(frames):
-            await cloth.move([TOP], [hook + (0.02 * number, 0.0, 0.0)])
+            await cloth.move([TOP], [(x + 0.02 * number, y, z)])
             await cloth.step(1 / 60, steps=2)
             pictures.append(await cloth.picture(160, 120))
         whole = (await cloth.snapshot()).broken
-        await cloth.move([TOP], [hook + (-3.0, 0.0, 0.0)])  # too far
+        await cloth.move([TOP], [(x - 3.0, y, z)])  # too far
         await cloth.step(1 / 60, steps=4)
         torn = (await cloth.snapshot()).broken
     write_gif(file, pictures, fps=30)

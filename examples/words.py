@@ -29,7 +29,9 @@ async def main(name: str, file: Path) -> None:
     assert found.tolist() == [True, False]
     assert values.sum() == len(words)
     most = keys[values.argmax()].tobytes().decode().strip()
-    print(f"{len(words)} words, {len(keys)} different, most often {most!r}, 'device' {asked} times, {file.name} written")
+    print(
+        f"{len(words)} words, {len(keys)} different, most often {most!r}, 'device' {asked} times, {file.name} written"
+    )
 
 
 def bars(heights: np.ndarray) -> np.ndarray:

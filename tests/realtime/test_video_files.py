@@ -44,7 +44,10 @@ async def test_ffv1_keeps_every_number_and_the_times(tmp_path: Path) -> None:
 async def test_a_file_is_filtered_and_written_again_as_ffmpeg_filters_it(tmp_path: Path) -> None:
     await write_video(tmp_path / "in.mkv", made(4, 16, 20, 3), fps=25)
     async with cb.device("cpu", isolation=None) as gpu:
-        nodes = {"soft": effects.filtered(np.full((3, 3), 1 / 9), "input"), "far": effects.merge("soft", "input", "max")}
+        nodes = {
+            "soft": effects.filtered(np.full((3, 3), 1 / 9), "input"),
+            "far": effects.merge("soft", "input", "max"),
+        }
         graph = cb.VideoEffectsGraph(gpu, nodes)
 
         async def shown() -> AsyncIterator[Any]:

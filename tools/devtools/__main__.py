@@ -31,7 +31,9 @@ def _arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, lis
     suite.add_argument("--backend", choices=(*SESSIONS, STAND_IN), help="of a library (cpu)")
     bump = commands.add_parser("bump", help="another version, everywhere it stands")
     bump.add_argument("version", metavar="VERSION", help="a later one: 0.2.0, 0.2.0rc1")
-    pictures = commands.add_parser("screenshots", help="the pictures of the dashboard and of play, by their tests in Chromium")
+    pictures = commands.add_parser(
+        "screenshots", help="the pictures of the dashboard and of play, by their tests in Chromium"
+    )
     for command in (generate, changed, suite, bump, pictures):
         command.add_argument("--dry-run", action="store_true", help="print what would be run")
     given, rest = parser.parse_known_args(arguments)

@@ -1,4 +1,4 @@
-"""Packages that make the CPU faster, if they are installed: Numba, OpenCV; and its cores. Used in context hosts only."""
+"""What makes a CPU faster: Numba and OpenCV, if they are installed, and its cores. Used in context hosts only."""
 
 import functools
 import importlib

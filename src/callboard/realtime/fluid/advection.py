@@ -132,7 +132,7 @@ def mixed(f: Any, x: Any, y: Any, stagger: Any, periodic: Any) -> Any:
     y0, y1, py = between(y, stagger == 1, h, periodic & 2)
     below, above = f[y0], f[y1]
     a, b, c, e = below[x0], below[x1], above[x0], above[x1]
-    low, high = min(min(a, b), min(c, e)), max(max(a, b), max(c, e))
+    low, high = min(a, b, c, e), max(a, b, c, e)
     a += px * (b - a)
     c += px * (e - c)
     return a + py * (c - a), low, high

@@ -32,7 +32,7 @@ def start(query: Any, i: Any, mask: Any) -> Any:
 def same(a: Any, i: Any, b: Any, j: Any) -> Any:
     if a[i, 0] != b[j, 0]:
         return False
-    for word in range(1, a.shape[1]):
+    for word in range(1, a.shape[1]):  # noqa: SIM110 -- a generator is not compiled
         if a[i, word] != b[j, word]:
             return False
     return True

@@ -190,7 +190,7 @@ def landed(first: Any, last: Any, x: Any, v: Any, dt: Any, world: Any, row: Any)
         vz += (gz - drag * vz) * dt
         px, py, pz = x[0, j] + vx * dt, x[1, j] + vy * dt, x[2, j] + vz * dt
         depth = nx * px + ny * py + nz * pz - offset
-        depth = depth if depth < zero else zero
+        depth = min(depth, zero)
         along = vx * nx + vy * ny + vz * nz
         bounces = (depth < zero) & (along < zero)
         keep = slip if bounces else ONE

@@ -91,10 +91,10 @@ async def write_video(
                 stream = _stream(container, name, rate, pixels.shape, kept if name == "ffv1" else "yuv420p")
             picture = av.VideoFrame.from_ndarray(pixels, layout)
             picture.pts, picture.time_base = ticks, Fraction(1, TICKS)
-            await asyncio.to_thread(lambda made=picture: container.mux(stream.encode(made)))
+            await asyncio.to_thread(_encode, container, stream, picture)
             count += 1
         if stream is not None:
-            await asyncio.to_thread(lambda: container.mux(stream.encode()))
+            await asyncio.to_thread(_encode, container, stream, None)
         return count
     finally:
         await asyncio.to_thread(container.close)
@@ -116,6 +116,10 @@ def _stream(container: Any, name: str, rate: Fraction, shape: tuple[int, ...], k
     stream.width, stream.height, stream.pix_fmt = width, height, kept
     stream.codec_context.time_base = Fraction(1, TICKS)
     return stream
+
+
+def _encode(container: Any, stream: Any, picture: Any) -> None:
+    container.mux(stream.encode(picture))
 
 
 def _pixels(number: int, frame: Any, before: tuple[int, ...]) -> NDArray[np.uint8]:
