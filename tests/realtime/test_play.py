@@ -90,8 +90,9 @@ async def test_the_application_gives_nothing_without_the_token_and_moves_sliders
             frame = await client.get("/frame?after=-1")
             assert (frame.headers["X-Size"], len(frame.content)) == ("32 24", 32 * 24 * 3)
             assert (await client.post("/set", json={"name": "drag", "value": 1.5})).status_code == 200
-            config: Any = show.simulation.config
-            assert config.drag == 1.5
+            simulation: Any = show.simulation
+            assert simulation.config.drag == 1.5
+            wrong: Any
             for wrong in ({"name": "mass", "value": 1}, {"name": "drag", "value": 99}, {"name": "drag"}, []):
                 refused = await client.post("/set", json=wrong)
                 assert refused.status_code == 400, wrong
