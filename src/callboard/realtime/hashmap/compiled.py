@@ -99,12 +99,22 @@ def found_in(
     for i in range(first, end):
         at = start(query, i, mask)
         last = (at - ONE) & mask
-        while tag[at] != 0 and at != last and (tag[at] != -1 or not same(keys, at, query, i)):
+        hit = False
+        while True:
+            now = tag[at]
+            if now == -1 and same(keys, at, query, i):
+                hit = True
+                break
+            if now == 0 or at == last:
+                break
             at = (at + ONE) & mask
-        hit = tag[at] == -1 and same(keys, at, query, i)
         found[i] = hit
-        for column in range(values.shape[1]):
-            out[i, column] = values[at, column] if hit else 0
+        if hit:
+            for column in range(values.shape[1]):
+                out[i, column] = values[at, column]
+        else:
+            for column in range(values.shape[1]):
+                out[i, column] = 0
 
 
 def find(query: Any, keys: Any, tag: Any, values: Any, found: Any, out: Any) -> None:
