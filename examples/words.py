@@ -22,8 +22,8 @@ async def main(name: str, file: Path) -> None:
     async with cb.device(name) as gpu, cb.GpuHashMapActor(gpu, key=BYTES, value="i4") as counts:
         for part in np.array_split(np.arange(len(words)), 8):
             await counts.insert_and_add([words[n] for n in part], 1)
-            keys, values = await counts.retrieve_all()
-            pictures.append(bars(np.sort(values)[::-1][:16]))
+            pictures.append(bars(np.sort((await counts.retrieve_all())[1])[::-1][:16]))
+        keys, values = await counts.retrieve_all()
         (asked, _), found = await counts.find([b"device".ljust(BYTES), b"absent".ljust(BYTES)])
     write_gif(file, pictures, fps=4)
     assert found.tolist() == [True, False]
