@@ -12,7 +12,7 @@ __all__ = ["counter"]
 def counted(grid: wp.uint64, p: wp.array(dtype=wp.vec3), r: float, out: wp.array(dtype=int)):  # type: ignore[no-untyped-def, valid-type]
     i = wp.tid()
     x = p[i]
-    n = 0
+    n = int(0)  # noqa: UP018, RUF046 -- a number that the loop may change
     for j in wp.hash_grid_query(grid, x, r):
         if wp.length(x - p[j]) <= r:
             n += 1

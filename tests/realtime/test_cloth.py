@@ -12,6 +12,8 @@ import callboard as cb
 from callboard.realtime.cloth import cuda, plain
 from callboard.realtime.cloth.mesh import grid, of_triangles
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 SQUARE = np.array([(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)], "f4")
 
 

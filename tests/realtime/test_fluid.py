@@ -13,6 +13,8 @@ from callboard.realtime.fluid import cuda, plain
 from callboard.realtime.fluid.config import is_fluid
 from callboard.realtime.fluid.rule import _coarser, open_faces
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 SMALL = cb.FluidConfig(width=8, height=6)
 
 

@@ -16,6 +16,8 @@ from callboard.realtime.hashmap import cuda, plain
 from callboard.realtime.hashmap.config import HashMapConfig
 from callboard.realtime.hashmap.keys import keys_of, words_of
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 KEY = st.integers(-6, 6) | st.sampled_from([-(2**63), 2**63 - 1])
 BATCH = st.lists(st.tuples(KEY, st.integers(-100, 100)), max_size=8)
 CALLS = st.lists(

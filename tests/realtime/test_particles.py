@@ -11,6 +11,8 @@ from callboard.realtime.particles import plain
 from callboard.realtime.particles.kernels import EMITS, MOVES, TICKS
 from callboard.realtime.particles.packing import METHODS, packed
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 ALL = cb.ParticleConfig(
     drag=0.1,
     fields=(

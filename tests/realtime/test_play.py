@@ -1,6 +1,7 @@
 """Players: frames for viewers of any speed, sliders, GIF files, and the page in a real browser."""
 
 import asyncio
+import os
 import shutil
 import struct
 from collections.abc import AsyncIterator
@@ -22,10 +23,10 @@ TOKEN = "a secret"
 
 
 @asynccontextmanager
-async def showing(name: str = "particles") -> AsyncIterator[Show]:
+async def showing(name: str = "particles", width: int = 32, height: int = 24) -> AsyncIterator[Show]:
     async with (
         cb.device("cpu", isolation=None) as gpu,
-        Show(gpu, PLAYERS[name], fps=240, width=32, height=24) as show,
+        Show(gpu, PLAYERS[name], fps=240, width=width, height=height) as show,
     ):
         yield show
 
@@ -41,6 +42,30 @@ async def test_a_viewer_gets_the_newest_frame_and_slow_ones_get_fewer() -> None:
         slow = await show.newest(first.frame.number)
         assert slow.frame.number >= fast.frame.number > first.frame.number
         assert slow.pixels != first.pixels
+
+
+@pytest.mark.parametrize("name", sorted(set(PLAYERS) - {"particles"}))
+async def test_all_that_can_be_drawn_moves_with_time_and_sliders(name: str) -> None:
+    async with showing(name) as show:
+        first = await show.newest(-1)
+        assert len(set(first.pixels)) > 3
+        for slider in show.player.sliders:
+            await show.set(slider.name, (slider.low + slider.high) / 2)
+        later = await show.newest(first.frame.number + 1)
+        assert later.pixels != first.pixels
+        assert later.frame.time > first.frame.time
+
+
+def test_the_command_lists_players_and_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from callboard.cli.parser import run
+
+    assert run(["play"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(PLAYERS)
+    small = ["--device", "cpu", "--size", "32x24", "--frames", "3"]
+    assert run(["play", "filters", *small, "--gif", str(tmp_path / "a.gif")]) == 0
+    assert (tmp_path / "a.gif").stat().st_size > 100
+    assert run(["play", "filters", *small, "--video", str(tmp_path / "a.txt")]) == 2
+    assert "callboard play:" in capsys.readouterr().err
 
 
 async def test_a_simulation_that_fails_ends_the_wait() -> None:
@@ -65,8 +90,9 @@ async def test_the_application_gives_nothing_without_the_token_and_moves_sliders
             frame = await client.get("/frame?after=-1")
             assert (frame.headers["X-Size"], len(frame.content)) == ("32 24", 32 * 24 * 3)
             assert (await client.post("/set", json={"name": "drag", "value": 1.5})).status_code == 200
-            config: Any = show.simulation.config
-            assert config.drag == 1.5
+            simulation: Any = show.simulation
+            assert simulation.config.drag == 1.5
+            wrong: Any
             for wrong in ({"name": "mass", "value": 1}, {"name": "drag", "value": 99}, {"name": "drag"}, []):
                 refused = await client.post("/set", json=wrong)
                 assert refused.status_code == 400, wrong
@@ -121,7 +147,9 @@ def decoded(data: bytes) -> list[Any]:
     return found
 
 
-async def test_in_a_browser(tmp_path: Path) -> None:
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", ["cloth", "fluid", "particles", "swarm"])
+async def test_in_a_browser(name: str, tmp_path: Path) -> None:
     browsers: Any = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -130,24 +158,31 @@ async def test_in_a_browser(tmp_path: Path) -> None:
 
     import uvicorn
 
-    async with showing() as show, browsers.async_playwright() as driver:
+    pictures = Path(os.environ.get("CALLBOARD_TEST_SCREENSHOTS", tmp_path))
+    slider = PLAYERS[name].sliders[-1]
+    async with showing(name, 320, 240) as show, browsers.async_playwright() as driver:
         listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(play_app(show, "particles", TOKEN), log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(play_app(show, name, TOKEN), log_level="error"))
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
         browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         try:
-            page = await browser.new_page(bypass_csp=True)  # for what is evaluated here
+            view = {"width": 400, "height": 500}
+            page = await browser.new_page(viewport=view, color_scheme="dark", bypass_csp=True)  # for what is evaluated
             errors: list[str] = []
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
             await page.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/?token={TOKEN}")
-            await page.wait_for_function("window.shown && window.shown.drawn >= 3")
-            await page.fill("#slider-drag", "2.5")
-            await page.wait_for_function("document.querySelectorAll('input').length === 5")
+            await page.wait_for_function("window.shown && window.shown.drawn >= 45", timeout=200_000)
+            middle = (slider.low + slider.high) / 2
+            await page.fill(f"#slider-{slider.name}", f"{middle}")
+            many = len(show.player.sliders)
+            await page.wait_for_function(f"document.querySelectorAll('input').length === {many}")
             before = await page.evaluate("window.shown.last")
-            await page.wait_for_function(f"window.shown.last > {before}")
-            config: Any = show.simulation.config
-            assert config.drag == 2.5
+            await page.wait_for_function(f"window.shown.last > {before + 1}", timeout=100_000)
+            assert show.values[slider.name] == pytest.approx(middle)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= view["width"]
+            await page.screenshot(path=pictures / f"play-{name}.png")
+            assert (pictures / f"play-{name}.png").stat().st_size < 60_000
             assert not errors
         finally:
             await browser.close()

@@ -17,6 +17,8 @@ from callboard.realtime.cloth import plain as cloth
 from callboard.realtime.spatial import cuda, plain
 from callboard.realtime.spatial.grid import grid_of
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 
 def sets(found: cb.Neighbors) -> list[list[int]]:
     return [sorted(row.tolist()) for row in np.split(found.ids, found.offsets[1:-1])]

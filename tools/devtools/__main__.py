@@ -31,7 +31,9 @@ def _arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, lis
     suite.add_argument("--backend", choices=(*SESSIONS, STAND_IN), help="of a library (cpu)")
     bump = commands.add_parser("bump", help="another version, everywhere it stands")
     bump.add_argument("version", metavar="VERSION", help="a later one: 0.2.0, 0.2.0rc1")
-    pictures = commands.add_parser("screenshots", help="the pictures of the dashboard, by its test in Chromium")
+    pictures = commands.add_parser(
+        "screenshots", help="the pictures of the dashboard and of play, by their tests in Chromium"
+    )
     for command in (generate, changed, suite, bump, pictures):
         command.add_argument("--dry-run", action="store_true", help="print what would be run")
     given, rest = parser.parse_known_args(arguments)
@@ -83,7 +85,8 @@ def _pytest(given: argparse.Namespace, rest: list[str]) -> list[str]:
     names = libraries()
     pytest = [sys.executable, "-m", "pytest"]
     if given.command == "screenshots":
-        return [*pytest, "-n", "0", "-rs", "tests/telemetry/test_dashboard.py", "-k", "browser"]
+        tests = ["tests/telemetry/test_dashboard.py", "tests/realtime/test_play.py"]
+        return [*pytest, "-n", "0", "-rs", *tests, "-k", "browser"]
     if given.command == "suite":
         return [*pytest, *suite_command(given.name, given.backend, names), *rest]
     found = subprocess.run(

@@ -1,4 +1,4 @@
-"""The command ``callboard play``: a simulation live in the browser, or as a GIF file."""
+"""The command ``callboard play``: a simulation live in the browser, or as a GIF or video file."""
 
 import argparse
 import asyncio
@@ -20,18 +20,23 @@ def add_play(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         description="Runs a simulation and serves a page that shows it, with its parameters as sliders. "
         + " ".join(f"{name}: {player.about}." for name, player in PLAYERS.items()),
     )
-    play.add_argument("name", choices=sorted(PLAYERS), help="the simulation")
+    play.add_argument("name", nargs="?", choices=sorted(PLAYERS), help="the simulation; without it, they are listed")
     play.add_argument("--device", default="auto", help="where it runs (default: auto)")
     play.add_argument("--fps", type=float, default=30.0, help="frames a second at most (default: 30)")
     play.add_argument("--size", default="480x360", help="of the picture (default: 480x360)")
     play.add_argument("--gif", metavar="FILE", help="write frames to a GIF file, and serve nothing")
-    play.add_argument("--frames", type=int, default=90, help="frames of the GIF file (default: 90)")
+    play.add_argument("--video", metavar="FILE", help="the same as a video file: .mp4, .mkv, .webm")
+    play.add_argument("--frames", type=int, default=90, help="frames of the file (default: 90)")
     play.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     play.add_argument("--port", type=int, default=8091, help="port (default: 8091; 0: any free one)")
     play.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.name is None:
+        for name, player in PLAYERS.items():
+            print(f"{name:10} {player.about}; sliders: {', '.join(one.name for one in player.sliders)}")
+        return 0
     try:
         width, height = (int(part) for part in arguments.size.split("x"))
         if min(width, height) < 16 or max(width, height) > 4096:
@@ -42,16 +47,19 @@ def _run(arguments: argparse.Namespace) -> int:
         return _failed(f"--fps is {arguments.fps:g}; pass 1 to 240")
     if arguments.frames < 1:
         return _failed(f"--frames is {arguments.frames}; pass at least 1")
-    work = _written if arguments.gif else _served
+    if arguments.gif and arguments.video:
+        return _failed("--gif and --video are two files; pass one of them")
+    work = _written if arguments.gif or arguments.video else _served
     try:
         asyncio.run(work(arguments, width, height))
-    except (AccelError, ImportError, OSError) as error:
+    except (AccelError, ImportError, OSError, ValueError) as error:
         return _failed(str(error))
     return 0
 
 
 async def _written(arguments: argparse.Namespace, width: int, height: int) -> None:
     from callboard.realtime.play.gif import write_gif
+    from callboard.realtime.video.files import write_video
 
     player = PLAYERS[arguments.name]
     async with device(arguments.device) as gpu, player.make(gpu) as simulation:
@@ -60,8 +68,12 @@ async def _written(arguments: argparse.Namespace, width: int, height: int) -> No
         for _ in range(arguments.frames):
             await simulation.step(player.dt, player.steps)
             pictures.append(await simulation.picture(width, height))
+    if arguments.gif:
         await asyncio.to_thread(write_gif, arguments.gif, pictures, arguments.fps)
-    print(f"{arguments.gif}: {len(pictures)} frames of {width} by {height}")
+    else:
+        timed = [(n / arguments.fps, picture) for n, picture in enumerate(pictures)]
+        await write_video(arguments.video, timed, fps=arguments.fps)
+    print(f"{arguments.gif or arguments.video}: {len(pictures)} frames of {width} by {height}")
 
 
 async def _served(arguments: argparse.Namespace, width: int, height: int) -> None:

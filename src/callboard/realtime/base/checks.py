@@ -69,7 +69,7 @@ def rows(name: str, value: Any, columns: int, *, dtype: str = "f4") -> NDArray[A
         raise ShapeError(f"{name} has shape {list(array.shape)}; expected [rows, {columns}]")
     with np.errstate(over="ignore"):
         array = np.array(array, dtype)
-    bad = np.flatnonzero(~np.isfinite(array).all(1))
-    if bad.size:
+    if not np.isfinite(array).all():
+        bad = np.flatnonzero(~np.isfinite(array).all(1))
         raise ValueError(f"{name}: row {bad[0]} is {array[bad[0]].tolist()}; pass finite numbers")
     return array

@@ -1,14 +1,16 @@
-"""Packages that make the CPU faster, if they are installed: Numba, OpenCV. Used in context hosts only."""
+"""What makes a CPU faster: Numba and OpenCV, if they are installed, and its cores. Used in context hosts only."""
 
 import functools
 import importlib
 import importlib.util
 import logging
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["engine", "jit", "optional"]
+__all__ = ["engine", "jit", "jit_inlined", "optional", "spread", "threads"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,3 +45,45 @@ def jit(function: F) -> F:
 
     made: F = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
     return made
+
+
+def jit_inlined(function: F) -> F:
+    """As :func:`jit`, for short functions that compiled loops call: a call would count references to its arrays."""
+    import numba
+
+    made: F = numba.njit(cache=True, error_model="numpy", nogil=True, forceinline=True)(function)
+    return made
+
+
+@functools.cache
+def threads() -> int:
+    """Threads that :func:`spread` uses: the cores of this process, or ``OMP_NUM_THREADS`` if that is less."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return max(1, min(cores, int(said))) if said.isdecimal() and int(said) else cores
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads() - 1, "callboard-realtime")
+
+
+def spread(part: Callable[..., Any], count: int, grain: int, *arguments: Any) -> None:
+    """Call ``part(first, end, *arguments)`` for consecutive parts of ``range(count)``, on several threads.
+
+    The items must not depend on each other, so that results do not depend on the number of threads.
+
+    Args:
+        part: Releases the GIL for most of its time, as functions of :func:`jit` and OpenCV do.
+        grain: Items of a part at least; fewer take less time than a thread needs to begin.
+    """
+    parts = max(1, min(threads(), count // grain))
+    ends = [count * n // parts for n in range(parts + 1)]
+    others = [_pool().submit(part, *ends[n : n + 2], *arguments) for n in range(1, parts)]
+    try:
+        part(*ends[:2], *arguments)
+    finally:
+        for other in others:
+            other.exception()  # arrays of the caller are in use until then
+    for other in others:
+        other.result()

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from callboard.realtime.base.engines import jit
+from callboard.realtime.fluid.advection import advect, correct, near
 
 __all__ = [
     "advect", "correct", "curl", "diffuse", "divergence", "project", "prolong", "push", "rescale", "restrict", "smooth",
@@ -12,131 +13,7 @@ __all__ = [
 ]  # fmt: skip
 
 ZERO, QUARTER, HALF, ONE, TWO = np.float32(0), np.float32(0.25), np.float32(0.5), np.float32(1), np.float32(2)
-REACH, TINY, CHECKS = np.float32(8), np.float32(1e-6), np.float32(16)
-
-
-@jit
-def _near(n: Any, extent: Any) -> Any:
-    """Index of a cell that is at most one beyond the ends."""
-    return n + extent if n < 0 else n - extent if n >= extent else n
-
-
-@jit
-def _corner(at: Any, stagger: Any, extent: Any, periodic: Any) -> Any:
-    """Cells below and above a place along an axis, and the part of the way."""
-    if stagger:
-        at += HALF
-    if periodic:
-        low = np.floor(at)
-        part = np.float32(at - low)
-        first = int(low) % extent
-    else:
-        at = min(max(at, ZERO), np.float32(extent if stagger else extent - 1))
-        low = np.floor(at)
-        part = np.float32(at - low)
-        first = _near(int(low), extent)
-    return first, first + 1 if first + 1 < extent else 0, part
-
-
-@jit
-def _sample(f: Any, n: Any, x: Any, y: Any, z: Any, stagger: Any, periodic: Any, axes: Any) -> Any:
-    """The value at a place, and the range of what it is mixed from."""
-    _, d, h, w = f.shape
-    x0, x1, px = _corner(x, stagger == 0, w, periodic & 1)
-    y0, y1, py = _corner(y, stagger == 1, h, periodic & 2)
-    if axes == 2:
-        a, b, c, e = f[n, 0, y0, x0], f[n, 0, y0, x1], f[n, 0, y1, x0], f[n, 0, y1, x1]
-        low, high = min(a, b, c, e), max(a, b, c, e)
-        a += px * (b - a)
-        c += px * (e - c)
-        return a + py * (c - a), low, high
-    z0, z1, pz = _corner(z, stagger == 2, d, periodic & 4)
-    a, b, c, e = f[n, z0, y0, x0], f[n, z0, y0, x1], f[n, z0, y1, x0], f[n, z0, y1, x1]
-    low, high = min(a, b, c, e), max(a, b, c, e)
-    a += px * (b - a)
-    c += px * (e - c)
-    first = a + py * (c - a)
-    a, b, c, e = f[n, z1, y0, x0], f[n, z1, y0, x1], f[n, z1, y1, x0], f[n, z1, y1, x1]
-    low, high = min(low, a, b, c, e), max(high, a, b, c, e)
-    a += px * (b - a)
-    c += px * (e - c)
-    return first + pz * (a + py * (c - a) - first), low, high
-
-
-@jit
-def _cell(at: Any, extent: Any, periodic: Any) -> Any:
-    n = int(np.floor(at + HALF))
-    return n % extent if periodic else min(max(n, 0), extent - 1)
-
-
-@jit
-def _trace(u: Any, fluid: Any, x: Any, y: Any, z: Any, stagger: Any, scale: Any, periodic: Any, solid: Any) -> Any:
-    """Where the fluid of a place was."""
-    axes = u.shape[0]
-    if stagger == 0:
-        x -= HALF
-    elif stagger == 1:
-        y -= HALF
-    elif stagger == 2:
-        z -= HALF
-    half = HALF * scale
-    hx = x - half * _sample(u, 0, x, y, z, 0, periodic, axes)[0]
-    hy = y - half * _sample(u, 1, x, y, z, 1, periodic, axes)[0]
-    hz = z - half * _sample(u, 2, x, y, z, 2, periodic, axes)[0] if axes == 3 else ZERO
-    wx = -scale * _sample(u, 0, hx, hy, hz, 0, periodic, axes)[0]
-    wy = -scale * _sample(u, 1, hx, hy, hz, 1, periodic, axes)[0]
-    wz = -scale * _sample(u, 2, hx, hy, hz, 2, periodic, axes)[0] if axes == 3 else ZERO
-    part = ONE
-    if solid:
-        d, h, w = fluid.shape
-        shorter = REACH / max(np.sqrt(wx * wx + wy * wy + wz * wz), REACH)
-        wx, wy, wz = wx * shorter, wy * shorter, wz * shorter
-        part = ZERO
-        for n in range(1, 17):
-            way = np.float32(n) / CHECKS
-            cx, cy = _cell(x + way * wx, w, periodic & 1), _cell(y + way * wy, h, periodic & 2)
-            cz = _cell(z + way * wz, d, periodic & 4) if axes == 3 else 0
-            if not fluid[cz, cy, cx] > ZERO:
-                break
-            part = way
-    return x + wx * part, y + wy * part, z + wz * part
-
-
-@jit
-def advect(u: Any, fluid: Any, field: Any, out: Any, scale: Any, stagger: Any, periodic: Any, solid: Any) -> None:
-    """Move fields along ``u``."""
-    many, d, h, w = field.shape
-    for k in range(d):
-        for j in range(h):
-            for i in range(w):
-                x, y, z = np.float32(i), np.float32(j), np.float32(k)
-                px, py, pz = x, y, z
-                for c in range(many):
-                    at = c if stagger else -1
-                    if c == 0 or stagger:
-                        px, py, pz = _trace(u, fluid, x, y, z, at, scale, periodic, solid)
-                    out[c, k, j, i] = _sample(field, c, px, py, pz, at, periodic, u.shape[0])[0]
-
-
-@jit
-def correct(
-    u: Any, fluid: Any, field: Any, ahead: Any, back: Any, out: Any, scale: Any, stagger: Any, periodic: Any,
-    solid: Any,
-) -> None:  # fmt: skip
-    """Take half of the error from ``ahead``."""
-    many, d, h, w = field.shape
-    for k in range(d):
-        for j in range(h):
-            for i in range(w):
-                x, y, z = np.float32(i), np.float32(j), np.float32(k)
-                px, py, pz = x, y, z
-                for c in range(many):
-                    at = c if stagger else -1
-                    if c == 0 or stagger:
-                        px, py, pz = _trace(u, fluid, x, y, z, at, scale, periodic, solid)
-                    _, low, high = _sample(field, c, px, py, pz, at, periodic, u.shape[0])
-                    value = ahead[c, k, j, i] + HALF * (field[c, k, j, i] - back[c, k, j, i])
-                    out[c, k, j, i] = min(max(value, low), high)
+TINY = np.float32(1e-6)
 
 
 @jit
@@ -156,10 +33,10 @@ def rescale(dye: Any, before: Any, after: Any, fluid: Any, dt: Any, fading: Any)
 def _next(k: Any, j: Any, i: Any, axis: Any, by: Any, shape: Any) -> Any:
     """The next cell along an axis."""
     if axis == 0:
-        return k, j, _near(i + by, shape[2])
+        return k, j, near(i + by, shape[2])
     if axis == 1:
-        return k, _near(j + by, shape[1]), i
-    return _near(k + by, shape[0]), j, i
+        return k, near(j + by, shape[1]), i
+    return near(k + by, shape[0]), j, i
 
 
 @jit

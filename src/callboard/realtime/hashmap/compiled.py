@@ -4,16 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit
+from callboard.realtime.base.engines import jit, jit_inlined, spread
 
 __all__ = ["apply", "claim", "find", "rehash"]
 
 SEED, FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-SHIFT = np.uint64(33)
+SHIFT, ONE = np.uint64(33), np.uint32(1)
+GRAIN = 10_000
+"""Keys of a thread at least."""
 
 
-@jit
-def start(query: Any, i: Any, slots: Any) -> Any:
+@jit_inlined
+def start(query: Any, i: Any, mask: Any) -> Any:
+    """Where the search for a key begins."""
     mixed = SEED
     for word in range(query.shape[1]):
         mixed ^= query[i, word]
@@ -22,42 +25,41 @@ def start(query: Any, i: Any, slots: Any) -> Any:
         mixed ^= mixed >> SHIFT
         mixed *= SECOND
         mixed ^= mixed >> SHIFT
-    return np.int64(mixed & np.uint64(slots - 1))
+    return np.uint32(mixed) & mask
 
 
-@jit
+@jit_inlined
 def same(a: Any, i: Any, b: Any, j: Any) -> Any:
-    equal = True
-    for word in range(a.shape[1]):
-        equal = equal and a[i, word] == b[j, word]
-    return equal
-
-
-@jit
-def slot_of(query: Any, i: Any, keys: Any, tag: Any) -> Any:
-    """The slot of a key, or ``-1 -`` the empty one that ends the search."""
-    slots = tag.shape[0]
-    at = start(query, i, slots)
-    for _ in range(slots):
-        now = tag[at]
-        if now == 0:
-            return -1 - at
-        if (now == -1 and same(keys, at, query, i)) or (now > 0 and same(query, now - 1, query, i)):
-            return at
-        at = (at + 1) & (slots - 1)
-    return np.int64(-1 - slots)
+    if a[i, 0] != b[j, 0]:
+        return False
+    for word in range(1, a.shape[1]):  # noqa: SIM110 -- a generator is not compiled
+        if a[i, word] != b[j, word]:
+            return False
+    return True
 
 
 @jit
 def claim(query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: Any) -> None:
     """The slot of each key; of one that has none -1, or one that is claimed for it."""
+    mask = np.uint32(tag.shape[0] - 1)
     for i in range(query.shape[0]):
-        order[i] = i
-        at = slot_of(query, i, keys, tag)
-        if claiming != 0 and at < 0 and -1 - at < tag.shape[0]:
-            at = -1 - at
-            tag[at] = i + 1
-        slot[i] = max(at, -1)
+        at = start(query, i, mask)
+        last = (at - ONE) & mask
+        found = -1
+        while True:
+            now = tag[at]
+            if now == 0:
+                if claiming != 0:
+                    tag[at] = i + 1
+                    found = at
+                break
+            if (same(keys, at, query, i) if now < 0 else same(query, now - 1, query, i)) and now != -2:
+                found = at
+                break
+            if at == last:
+                break
+            at = (at + ONE) & mask
+        slot[i], order[i] = found, i
 
 
 @jit
@@ -90,13 +92,34 @@ def apply(
 
 
 @jit
+def found_in(
+    first: Any, end: Any, query: Any, keys: Any, tag: Any, values: Any, found: Any, out: Any
+) -> None:  # fmt: skip
+    mask = np.uint32(tag.shape[0] - 1)
+    for i in range(first, end):
+        at = start(query, i, mask)
+        last = (at - ONE) & mask
+        hit = False
+        while True:
+            now = tag[at]
+            if now == -1 and same(keys, at, query, i):
+                hit = True
+                break
+            if now == 0 or at == last:
+                break
+            at = (at + ONE) & mask
+        found[i] = hit
+        if hit:
+            for column in range(values.shape[1]):
+                out[i, column] = values[at, column]
+        else:
+            for column in range(values.shape[1]):
+                out[i, column] = 0
+
+
 def find(query: Any, keys: Any, tag: Any, values: Any, found: Any, out: Any) -> None:
     """The value of each key, or zeros, and whether there is one."""
-    for i in range(query.shape[0]):
-        at = slot_of(query, i, keys, tag)
-        found[i] = at >= 0
-        for column in range(values.shape[1]):
-            out[i, column] = values[at, column] if at >= 0 else 0
+    spread(found_in, len(query), GRAIN, query, keys, tag, values, found, out)
 
 
 @jit
@@ -104,13 +127,13 @@ def rehash(
     keys: Any, tag: Any, values: Any, new_keys: Any, new_tag: Any, new_values: Any, counts: Any
 ) -> None:  # fmt: skip
     """Put all keys into an empty table."""
-    slots = new_tag.shape[0]
+    mask = np.uint32(new_tag.shape[0] - 1)
     for old in range(tag.shape[0]):
         if tag[old] != -1:
             continue
-        at = start(keys, old, slots)
+        at = start(keys, old, mask)
         while new_tag[at] != 0:
-            at = (at + 1) & (slots - 1)
+            at = (at + ONE) & mask
         new_tag[at] = -1
         for word in range(keys.shape[1]):
             new_keys[at, word] = keys[old, word]

@@ -34,7 +34,8 @@ def words_of(keys: Any, config: HashMapConfig) -> Words:
         if bad.size:
             raise ValueError(f"keys[{bad[0]}] is nan, which equals no key; leave it out")
         cast = cast + kind.type(0)  # -0.0 is 0.0
-    return cast.view(f"u{kind.itemsize}").astype("u8")[:, None]
+    own = np.array(cast, order="C")  # the caller may write other keys into its array
+    return own.view(f"u{kind.itemsize}").astype("u8", copy=False)[:, None]
 
 
 def _bytes(keys: Any, size: int, words: int) -> Words:
@@ -73,7 +74,7 @@ def values_of(values: Any, count: int, config: HashMapConfig) -> NDArray[Any]:
         one = f" of {list(config.shape)}" if config.shape else ""
         raise ShapeError(f"values has shape {list(given.shape)} for {count} keys; pass a value{one} for each, or one")
     cast = np.broadcast_to(within("values", given, kind) if count else np.zeros((), kind), (count, *config.shape))
-    return np.ascontiguousarray(cast).view(stored).reshape(count, width)
+    return np.array(cast, order="C").view(stored).reshape(count, width)
 
 
 def within(name: str, given: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
@@ -93,7 +94,7 @@ def within(name: str, given: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
             if not least <= number <= most:
                 raise ValueError(f"{name}: number {at} is {number}; {kind} takes from {least} to {most}")
     with np.errstate(over="ignore"):
-        return given.astype(kind)
+        return given.astype(kind, copy=False)
 
 
 def firsts(words: Words) -> NDArray[np.intp]:

@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.realtime.base.engines import spread
 from callboard.realtime.images.plain import BORDERS
 
 __all__ = ["correlate"]
@@ -18,13 +19,35 @@ CODES = {
     BORDERS["wrap"]: cv2.BORDER_WRAP,
     BORDERS["mirror"]: cv2.BORDER_REFLECT_101,
 }
+WHOLE = 49
+"""Weights above which OpenCV takes Fourier transforms, whose rounding depends on the extents of the image."""
+GRAIN = 1 << 19
+"""Numbers of the rows of a thread at least."""
 DEPTHS = {"uint8": cv2.CV_8U, "uint16": cv2.CV_16U, "float32": cv2.CV_32F}
 
 
 def correlate(image: Image, weights: Image, result: Image, border: int, fill: float) -> None:
     """See :func:`.plain.correlate`."""
-    for source, target in zip(image, result, strict=True):
-        _one(source, np.asarray(weights), target, border, fill)
+    weights = np.asarray(weights)
+    height, radius = image.shape[1], weights.shape[0] // 2
+
+    def rows(first: int, end: int) -> None:
+        """With as many rows beside them as the weights reach. Only at the edges of the image is there a border."""
+        above, below = min(first, radius), min(height - end, radius)
+        part = image[:, first - above : end + below]
+        for source, target in zip(part, result[:, first:end], strict=True):
+            if above or below:
+                whole = np.empty(source.shape, target.dtype)
+                _one(source, weights, whole, border, fill)
+                target[...] = whole[above : above + end - first]
+            else:
+                _one(source, weights, target, border, fill)
+
+    grain = -(-GRAIN // max(1, image.shape[2] * image.shape[3]))
+    if weights.size > WHOLE or border == BORDERS["wrap"]:
+        rows(0, height)
+    else:
+        spread(rows, height, max(grain, 2 * weights.shape[0]))
 
 
 def _one(source: Image, weights: Image, target: Image, border: int, fill: float) -> None:

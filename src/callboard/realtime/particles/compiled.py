@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit
+from callboard.realtime.base.engines import jit, spread
 
 __all__ = ["advance"]
 
 BLOCK = 512
+GRAIN = 512 * BLOCK
+"""Particles of a thread at least."""
 ONE, HALF, TWO, SIXTH, TINY = np.float32(1), np.float32(0.5), np.float32(2), np.float32(1 / 6), np.float32(1e-12)
 
 
@@ -177,12 +179,38 @@ def stopped(x: Any, v: Any, row: Any) -> None:
 
 
 @jit
+def landed(first: Any, last: Any, x: Any, v: Any, dt: Any, world: Any, row: Any) -> None:
+    """A symplectic step without fields over one plane, in one pass. As there are two arrays, it becomes vector code."""
+    gx, gy, gz, drag = world[0], world[1], world[2], world[3]
+    nx, ny, nz, offset, left, slip, zero = row[1], row[2], row[3], row[4], row[7], ONE - row[8], np.float32(0)
+    for j in range(np.uint64(first), np.uint64(last)):  # an index that may be negative would be checked
+        vx, vy, vz = v[0, j], v[1, j], v[2, j]
+        vx += (gx - drag * vx) * dt
+        vy += (gy - drag * vy) * dt
+        vz += (gz - drag * vz) * dt
+        px, py, pz = x[0, j] + vx * dt, x[1, j] + vy * dt, x[2, j] + vz * dt
+        depth = nx * px + ny * py + nz * pz - offset
+        depth = min(depth, zero)
+        along = vx * nx + vy * ny + vz * nz
+        bounces = (depth < zero) & (along < zero)
+        keep = slip if bounces else ONE
+        push = along * (slip + left) if bounces else zero
+        x[0, j], x[1, j], x[2, j] = px - depth * nx, py - depth * ny, pz - depth * nz
+        v[0, j], v[1, j], v[2, j] = vx * keep - push * nx, vy * keep - push * ny, vz * keep - push * nz
+
+
+@jit
 def advanced(
-    x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: Any, mortal: Any
-) -> None:
+    first: Any, last: Any, x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: Any,
+    mortal: Any,
+) -> None:  # fmt: skip
+    falling = method == 0 and not mortal and fields.shape[0] == 1 and fields[0, 0] == np.float32(0)
+    if falling and colliders.shape[0] == 1 and colliders[0, 0] == ONE:
+        landed(first, last, x, v, dt, world, colliders[0])
+        return
     work = np.empty((8 if method == 2 else 1, 3, BLOCK), np.float32)
-    for start in range(0, x.shape[1], BLOCK):
-        end = min(start + BLOCK, x.shape[1])
+    for start in range(first, last, BLOCK):
+        end = min(start + BLOCK, last)
         px, pv, lives = rows(x, start, end), rows(v, start, end), life[start:end]
         if mortal:
             for j in range(end - start):
@@ -199,4 +227,4 @@ def advance(
     x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: int, mortal: int
 ) -> None:
     """See :func:`.plain.advance`."""
-    advanced(x, v, life, np.float32(dt), world, fields, colliders, method, mortal)
+    spread(advanced, x.shape[1], GRAIN, x, v, life, np.float32(dt), world, fields, colliders, method, mortal)

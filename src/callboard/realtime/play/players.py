@@ -7,6 +7,7 @@ import numpy as np
 
 from callboard.device.client.handle import Device
 from callboard.realtime.base.simulation import Simulation
+from callboard.realtime.play.scenes import Scene, effects_scene, filters_scene, swarm_scene
 
 __all__ = ["PLAYERS", "Player", "Slider"]
 
@@ -33,15 +34,15 @@ class Player(NamedTuple):
 
     Attributes:
         about: One line.
-        make: Makes the simulation, with ``snapshot_every`` and so on as it likes.
+        make: Makes the simulation or scene, with ``snapshot_every`` and so on as it likes.
         sliders: Its parameters.
-        changes: Fields of the configuration that values of the sliders mean.
+        changes: Fields of the configuration that values of the sliders mean; of a scene, the values themselves.
         steps: Steps of a frame.
         dt: Seconds of a step.
     """
 
     about: str
-    make: Callable[[Device], Simulation[Any, Any]]
+    make: Callable[[Device], Simulation[Any, Any] | Scene]
     sliders: tuple[Slider, ...]
     changes: Callable[[Values], dict[str, Any]]
     steps: int = 1
@@ -128,6 +129,26 @@ PLAYERS: dict[str, Player] = {
         ),
         _cloth_changes,
     ),
+    "effects": Player(
+        "effects on a video, as a graph",
+        effects_scene,
+        (
+            Slider("blur", 0.0, 5.0, 1.5),
+            Slider("edges", 0.0, 1.0, 0.5),
+            Slider("trail", 0.0, 1.0, 0.6),
+        ),
+        dict,
+    ),
+    "filters": Player(
+        "a chain of two filters over a noisy picture",
+        filters_scene,
+        (
+            Slider("noise", 0.0, 80.0, 25.0),
+            Slider("blur", 0.0, 5.0, 1.2),
+            Slider("sharpen", 0.0, 3.0, 0.5),
+        ),
+        dict,
+    ),
     "fluid": Player(
         "smoke that rises around a ball",
         _fluid,
@@ -153,6 +174,16 @@ PLAYERS: dict[str, Player] = {
         _particle_changes,
         steps=4,
         dt=1 / 240,
+    ),
+    "swarm": Player(
+        "a swarm in a periodic box, by the neighbours of each",
+        swarm_scene,
+        (
+            Slider("radius", 0.0, 0.4, 0.12),
+            Slider("noise", 0.0, 2.0, 0.15),
+            Slider("speed", 0.0, 4.0, 1.0),
+        ),
+        dict,
     ),
 }
 """Players by the names of the command line."""

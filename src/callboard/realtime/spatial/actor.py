@@ -97,9 +97,11 @@ class SpatialIndexActor(Asked):
             ShapeError, TypeError, ValueError: They do not fit; nothing is changed.
         """
         fresh = self._placed("points", points)
-        named = np.arange(len(fresh)) if ids is None else _ids(ids, len(fresh))
-        order = np.argsort(named, kind="stable")
-        twice = np.flatnonzero(np.diff(named[order]) == 0)
+        named = order = np.arange(len(fresh))
+        if ids is not None:
+            named = _ids(ids, len(fresh))
+            order = np.argsort(named, kind="stable")
+        twice = np.flatnonzero(np.diff(named[order]) == 0) if ids is not None else np.zeros(0, "i8")
         if twice.size:
             raise ValueError(f"ids has {named[order][twice[0]]} twice; give each point its own")
         self._points, self._ids, self._sorted = fresh, named, order
@@ -219,6 +221,8 @@ class SpatialIndexActor(Asked):
     # -- how -----------------------------------------------------------------------------------------------------------
 
     def _in_three(self, points: Any) -> Floats:
+        if self._dims == 3:
+            return np.asarray(points, "f8")
         whole = np.zeros((len(points), 3))
         whole[:, : self._dims] = points
         return whole

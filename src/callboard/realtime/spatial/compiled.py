@@ -4,20 +4,22 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit
+from callboard.realtime.base.engines import jit, jit_inlined, spread
 
 __all__ = ["count", "fill", "keyed", "nearest", "places"]
 
 COUNT, FILL, NEAREST = 0, 1, 2
+GRAIN = 500
+"""Searches of a thread at least."""
 
 
-@jit
+@jit_inlined
 def cell(p: Any, axis: Any, world: Any) -> Any:
     found = np.floor((p - world[axis]) * world[3 + axis])
     return np.int64(min(max(found, world[12]), world[6 + axis] - 1.0))
 
 
-@jit
+@jit_inlined
 def bucket(x: Any, y: Any, z: Any, world: Any, size: Any) -> Any:
     if world[12] == 0.0:
         return (z * np.int64(world[7]) + y) * np.int64(world[6]) + x
@@ -41,7 +43,7 @@ def places(p: Any, order: Any, out: Any) -> None:
             out[axis, i] = p[axis, order[i]]
 
 
-@jit
+@jit_inlined
 def extent(low: Any, high: Any, axis: Any, world: Any) -> Any:
     """The first and the last cell on an axis."""
     first = np.floor((low - world[axis]) * world[3 + axis])
@@ -55,12 +57,12 @@ def extent(low: Any, high: Any, axis: Any, world: Any) -> Any:
     return np.int64(first), np.int64(last)
 
 
-@jit
+@jit_inlined
 def wrapped(c: Any, axis: Any, world: Any) -> Any:
     return c % np.int64(world[6 + axis]) if world[9 + axis] > 0.0 else c
 
 
-@jit
+@jit_inlined
 def counted(q: Any, r2: Any, px: Any, py: Any, pz: Any) -> Any:
     """Points within a radius, where nothing is periodic."""
     found = 0
@@ -157,7 +159,7 @@ def walk(
     return found, False
 
 
-@jit
+@jit_inlined
 def reached(q: Any, r: Any) -> Any:
     """A box around a ball, a little larger because of rounding."""
     x, y, z = r + 1e-12 * (abs(q[0]) + r), r + 1e-12 * (abs(q[1]) + r), r + 1e-12 * (abs(q[2]) + r)
@@ -198,31 +200,46 @@ def visits(a: Any, world: Any, size: Any) -> Any:
 
 
 @jit
-def _counts(a: Any, b: Any, points: Any, starts: Any, world: Any, counts: Any, no_rows: Any, no_distances: Any) -> None:
-    for i in visits(a, world, starts.shape[0] - 1):
-        counts[i] = search(a, b, i, points, no_rows, starts, world, COUNT, 0, no_rows, no_distances)
+def counts_of(
+    first: Any, end: Any, turn: Any, a: Any, b: Any, points: Any, starts: Any, world: Any, counts: Any, rows: Any,
+    distances: Any,
+) -> None:  # fmt: skip
+    for n in range(first, end):
+        counts[turn[n]] = search(a, b, turn[n], points, rows, starts, world, COUNT, 0, rows, distances)
 
 
 def count(a: Any, b: Any, points: Any, starts: Any, world: Any, counts: Any) -> None:
     """How many results each search has."""
-    _counts(a, b, points, starts, world, counts, np.zeros(1, "i4"), np.zeros(1))
+    turn = visits(a, world, len(starts) - 1)
+    spread(counts_of, len(turn), GRAIN, turn, a, b, points, starts, world, counts, np.zeros(1, "i4"), np.zeros(1))
 
 
 @jit
+def fills(
+    first: Any, end: Any, turn: Any, a: Any, b: Any, points: Any, order: Any, starts: Any, world: Any, offsets: Any,
+    rows: Any, distances: Any,
+) -> None:  # fmt: skip
+    for n in range(first, end):
+        i = turn[n]
+        search(a, b, i, points, order, starts, world, FILL, offsets[i], rows, distances)
+
+
 def fill(
     a: Any, b: Any, points: Any, order: Any, starts: Any, world: Any, offsets: Any, rows: Any, distances: Any
 ) -> None:
     """The results of all searches, one after the other."""
-    for i in visits(a, world, starts.shape[0] - 1):
-        search(a, b, i, points, order, starts, world, FILL, offsets[i], rows, distances)
+    turn = visits(a, world, len(starts) - 1)
+    spread(fills, len(turn), GRAIN, turn, a, b, points, order, starts, world, offsets, rows, distances)
 
 
 @jit
-def _nearest(
-    a: Any, points: Any, order: Any, starts: Any, world: Any, first: Any, k: Any, rows: Any, distances: Any
+def nearest_of(
+    begin: Any, end: Any, turn: Any, a: Any, points: Any, order: Any, starts: Any, world: Any, first: Any, k: Any,
+    rows: Any, distances: Any,
 ) -> None:  # fmt: skip
     n = points.shape[1]
-    for i in visits(a, world, starts.shape[0] - 1):
+    for at in range(begin, end):
+        i = turn[at]
         q = (a[0, i], a[1, i], a[2, i])
         r, found, whole = first, 0, False
         while not whole and found < min(k, n):
@@ -242,5 +259,6 @@ def nearest(
     a: Any, points: Any, order: Any, starts: Any, world: Any, first: float, rows: Any, distances: Any
 ) -> None:  # fmt: skip
     """The nearest points of each place by distance, then by number; -1 and infinity where there are no more."""
-    k = rows.shape[1]
-    _nearest(a, points, order, starts, world, float(first), k, rows.reshape(-1), distances.reshape(-1))
+    k, turn = rows.shape[1], visits(a, world, len(starts) - 1)
+    flat = rows.reshape(-1), distances.reshape(-1)
+    spread(nearest_of, len(turn), GRAIN, turn, a, points, order, starts, world, float(first), k, *flat)

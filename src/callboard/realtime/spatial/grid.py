@@ -37,8 +37,8 @@ def grid_of(points: NDArray[np.float64], edge: float | None, box: NDArray[np.flo
         box: Period of each axis, or 0.
     """
     n = len(points)
-    low = np.where(box > 0, 0.0, points.min(0, initial=np.inf) if n else 0.0)
-    high = np.where(box > 0, box, points.max(0, initial=-np.inf) if n else 0.0)
+    low = np.where(box > 0, 0.0, [column.min() for column in points.T] if n else 0.0)
+    high = np.where(box > 0, box, [column.max() for column in points.T] if n else 0.0)
     spacing = _edge(points, box)
     edge = spacing if edge is None else edge
     most = 4.0 * n + 4096
@@ -63,9 +63,10 @@ def _edge(points: NDArray[np.float64], box: Any) -> float:
     some = points[:: max(1, len(points) // SAMPLE)]
     if len(some) < 2:
         return float(max(box.max(), 1.0))
-    extents = np.diff(np.percentile(some, (5, 95), axis=0), axis=0)[0]
+    ordered = np.sort(some, axis=0)
+    extents = ordered[len(some) - 1 - len(some) // 20] - ordered[len(some) // 20]  # of nine tenths
     wide = extents[extents > 1e-9 * max(extents.max(), 1e-300)]
     if not len(wide):
         return 1.0
     edge = float(np.exp(np.mean(np.log(wide))) * (IN_A_CELL / len(points)) ** (1 / len(wide)))
-    return max(edge, 1e-9 * float(np.abs(points).max(initial=0.0)), 1e-300)
+    return max(edge, 1e-9 * float(max(points.max(initial=0.0), -points.min(initial=0.0))), 1e-300)
