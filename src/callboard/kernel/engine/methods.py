@@ -14,8 +14,9 @@ from callboard.core.mode import Mode
 from callboard.kernel.api import Api
 from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.mapped.graph import Mapped
+from callboard.kernel.engine.mapped.tools import PLUGINS
 from callboard.kernel.engine.messages import Build, EngineSpec
-from callboard.kernel.engine.onnxfile import with_weights
+from callboard.kernel.engine.onnxfile import Model, with_weights
 from callboard.kernel.engine.plan import EnginePlan, EngineRefused, header_of, read_model, refittable_weights
 from callboard.kernel.engine.profiles import Port, profiles_of
 from callboard.kernel.nvrtc.handles import Answer
@@ -92,7 +93,7 @@ class Methods(Api[Mode]):
         checked = profiles_of(title, ports, profiles)
         first = self._put(np.frombuffer(data, np.uint8))
         backend = first.device.partition(":")[0].lower()
-        engine, reason = _chosen(engine, backend)
+        engine, reason = _chosen(engine, backend, found)
         weights = refittable_weights(found) if refit else {}
         executed = with_weights(data, weights, True) if weights else data
 
@@ -176,9 +177,11 @@ class Methods(Api[Mode]):
         return ExecutionContext(plan, self._submit)
 
 
-def _chosen(engine: str | None, backend: str) -> tuple[str, str]:
+def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
     """The engine, and why."""
     if engine is None:
+        if own := sorted({node.title for node in model.graph.nodes} & set(PLUGINS)):
+            return "callboard", f"the model has the plugin {own[0]}"
         if backend != "cpu":
             return "callboard", f"the default on {backend}"
         if importlib.util.find_spec("onnxruntime") is None:
