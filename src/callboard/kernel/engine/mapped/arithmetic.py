@@ -121,7 +121,7 @@ def mod(t: Tools, a: Value, b: Value, *, fmod: int = 0) -> Value:
     return xp.where(other, xp.subtract(found, y), found)
 
 
-@operator("Pow", since=12)
+@operator("Pow", since=7)
 def power(t: Tools, a: Value, b: Value) -> Value:
     if name_of(a) != name_of(b):
         if not is_float(a):
