@@ -8,7 +8,7 @@ import numpy as np
 
 from callboard.kernel.engine.onnxfile import field_bytes, info_bytes, tensor_bytes
 
-Extents = Sequence[int | str]
+Extents = Sequence[int | str] | None
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 3)).astype("f4")
 B = RNG.standard_normal(3).astype("f4")

@@ -47,7 +47,7 @@ async def dev() -> Any:
 @pytest.mark.parametrize("engine", ["onnxruntime", "callboard"])
 @pytest.mark.parametrize(
     "precision, calibrator, most",
-    [("f16", "minmax", 5e-3), ("int8", "minmax", 0.03), ("int8", "entropy", 0.15), ("int8", "percentile", 0.03)],
+    [("f16", "minmax", 5e-3), ("int8", "minmax", 0.03), ("int8", "entropy", 0.03), ("int8", "percentile", 0.03)],
 )
 async def test_outputs_stay_close(dev: Any, engine: str, precision: str, calibrator: str, most: float) -> None:
     config = IBuilderConfig(precision, calibrator, percentile=0.999)
@@ -66,7 +66,7 @@ async def test_fp8_computes_by_both_engines_alike(dev: Any) -> None:
     for engine in ("onnxruntime", "callboard"):
         found = await lower(dev, network(), IBuilderConfig("fp8"), BATCHES, engine=engine)
         errors.append(found.error)
-    assert 0 < errors[0] < 0.1
+    assert 0 < errors[0] < 0.2
     assert errors[1] == pytest.approx(errors[0], rel=1e-3)
 
 

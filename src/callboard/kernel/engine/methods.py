@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,11 +170,18 @@ class Methods(Api[Mode]):
 
         return answer.then(check)
 
-    def context(self, plan: EnginePlan) -> ExecutionContext:
-        """A context that executes a plan of this device: ``context = dev.engine.context(plan)``."""
+    def context(self, plan: EnginePlan, *, record: Callable[..., Any] | None = None) -> ExecutionContext:
+        """A context that executes a plan of this device: ``context = dev.engine.context(plan)``.
+
+        Args:
+            plan: The plan.
+            record: ``dev.record``: callboard's own engine records its ops for each set of input shapes that comes
+                again, for 16 of them, and replays them as one message. Such a context is used on one thread at a time.
+                ONNX Runtime executes a model as one op without it. None: nothing is recorded.
+        """
         if not isinstance(plan, EnginePlan):
             raise TypeError(f"plan is {type(plan).__name__}; pass the result of dev.engine.build, awaited")
-        return ExecutionContext(plan, self._submit)
+        return ExecutionContext(plan, self._submit, record)
 
 
 def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from callboard.kernel.engine.mapped.steps import Step, call, graphs_of, lasting,
 from callboard.kernel.engine.mapped.tools import HostOnly, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
 
-__all__ = ["Mapped"]
+__all__ = ["Mapped", "stays_on_host"]
 
 MODULES = (
     arithmetic,
@@ -89,18 +89,28 @@ class Mapped:
         self._kept = kept
         """Arrays whose refs are kept from one execution to the next; by identity, so they have to stay."""
 
-    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any) -> list[Any]:
-        """Execute it; see :class:`~callboard.kernel.engine.context.ExecutionContext`."""
-        from callboard.kernel.engine.context import layout_like
+    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any, put: Any = None) -> list[Any]:
+        """Execute it; see :class:`~callboard.kernel.engine.context.ExecutionContext`.
 
+        Args:
+            submit: Submits a message.
+            plan: The plan.
+            given: Inputs in the plan's order.
+            resident: The plan's arrays on the device.
+            put: Copies host arrays to the device; ``plan.put`` when None.
+        """
+        put = put or plan.put
         values: dict[str, Any] = dict(self._constants)
         for at, (port, array) in enumerate(zip(plan.inputs, given, strict=True)):
-            plan.check(at, array.layout if isinstance(array, Operand) else layout_like(array))
-            known = isinstance(array, Operand) or _on_host(array.shape, array.dtype.kind not in "iub")
-            values[port.name] = array if known else plan.put(array)
+            if isinstance(array, Operand):
+                plan.check(at, array.layout)
+            else:
+                plan.check_host(at, array)
+            known = isinstance(array, Operand) or stays_on_host(array)
+            values[port.name] = array if known else put(array)
         for name, array in resident.weights.items():
             values[name] = resident.ref(name, lambda array=array: array)
-        tools = Tools(submit, plan.put, self._opset)
+        tools = Tools(submit, put, self._opset)
         tools.remembered(resident.computed, self._lasting)
         self._execute(tools, values)
         found = [tools.ref(values[name]) for name in self._outputs]
@@ -161,8 +171,12 @@ class Mapped:
         self.run(submit, plan, [plan.put(array) for array in zeros], plan.resident)
 
 
-def _on_host(shape: Sequence[int], is_float: bool) -> bool:
+def stays_on_host(array: "np.ndarray[Any, Any]") -> bool:
     """Whether a host array of an input stays there, because shapes may depend on it."""
+    return _on_host(array.shape, array.dtype.kind not in "iub")
+
+
+def _on_host(shape: Sequence[int], is_float: bool) -> bool:
     return len(shape) <= 1 and (not is_float or math.prod(shape) <= MOST_NUMBERS)
 
 

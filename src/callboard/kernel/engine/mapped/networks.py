@@ -1,5 +1,6 @@
 """Products, convolutions, pooling and normalisations."""
 
+import math
 from typing import Any
 
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
@@ -10,7 +11,10 @@ __all__: list[str] = []
 @operator("MatMul", since=1)
 def matmul(t: Tools, a: Value, b: Value) -> Value:
     xp, (x, y) = t.both(a, b)
-    return xp.matmul(x, y)
+    if x.ndim < 3 or y.ndim != 2 or 0 in x.shape:
+        return xp.matmul(x, y)
+    lines = xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))  # one product, not one for each matrix
+    return xp.reshape(xp.matmul(lines, y), (*x.shape[:-1], y.shape[1]))
 
 
 @operator("Einsum", since=12)

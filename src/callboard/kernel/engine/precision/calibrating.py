@@ -46,13 +46,14 @@ class Range:
 
 
 def _threshold(sizes: Array) -> float:
-    """The size above which values are cut, by the least divergence of the quantised histogram."""
+    """The size above which values are cut, by the least divergence of the quantised histogram; the largest of few."""
     top = float(sizes.max())
-    if top == 0.0:
-        return 0.0
-    counts, edges = np.histogram(sizes, BINS, (0.0, top))
+    bins = min(BINS, sizes.size // 16)  # a histogram with holes is quantised without a loss anywhere
+    if top == 0.0 or bins < 2 * LEVELS:
+        return top
+    counts, edges = np.histogram(sizes, bins, (0.0, top))
     best, found = np.inf, top
-    for end in range(LEVELS, BINS + 1, 16):
+    for end in range(LEVELS, bins + 1, max(bins // 128, 1)):
         kept = counts[:end].astype(np.float64)
         kept[-1] += counts[end:].sum()  # those cut become the largest
         inside = counts[:end] > 0
