@@ -4,8 +4,9 @@
     python benchmarks/engines.py --quick
     python benchmarks/engines.py --model model.onnx --inputs inputs.npz
 
-They are ONNX Runtime, callboard's own op by op, and its recordings. Without a model it is MiniLM of plain operators (`_plain_minilm.py`), on texts of one length in a batch. Engines take
-turns after each call; every call is awaited. `raw` is ONNX Runtime's session without callboard, on the CPU only.
+They are ONNX Runtime, callboard's own op by op, and its recordings. Without a model it is MiniLM of plain operators
+(`_plain_minilm.py`), on texts of one length in a batch. Engines take turns after each call; every call is awaited.
+`raw` is ONNX Runtime's session without callboard, on the CPU only.
 """
 
 import argparse

@@ -134,6 +134,11 @@ class Methods(Api[Mode]):
                 extents = tuple(n if isinstance(n, str) or (isinstance(n, int) and n >= 0) else None for n in shape)
                 # ONNX Runtime gives no axes for a shape that is not declared, like for a number.
                 own = next(each for each in found.graph.outputs if each.name == name)
+                if not extents and own.shape is None:
+                    raise ShapeError(
+                        f"{title}: output {name!r} has no declared number of axes, which ONNX Runtime needs here; "
+                        'declare its shape in the model, or use engine="callboard"'
+                    )
                 outputs.append(Port(name, TYPES[kind], extents or own.shape))
             return plan(described["version"], described["device"], outputs, None)
 
