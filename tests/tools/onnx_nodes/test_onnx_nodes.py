@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from onnx_nodes.__main__ import cases, difference, main
 
 
