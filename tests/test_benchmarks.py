@@ -442,15 +442,6 @@ def test_minilm_engines(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_engines(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="for the extra onnx")
-    pytest.importorskip("safetensors", reason="for the extra demo")
-    results = run(tmp_path, "engines")["results"]
-    assert {"callboard", "callboard, recorded", "onnxruntime", "raw"} <= set(results["1 x 16"])
-    assert max(results["1 x 16, difference"].values()) < 1e-4
-
-
-@pytest.mark.slow
 def test_overload(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="for the extra serve")
     results = run(tmp_path, "overload")["results"]

@@ -34,8 +34,15 @@ the expected values near 0 were rounded, is not specified."""
 
 
 def cases(words: list[str]) -> list[Any]:
-    """The cases whose names contain one of these words; all of them without words."""
-    from onnx.backend.test.loader import load_model_tests
+    """The cases whose names contain one of these words; all of them without words.
+
+    Raises:
+        SystemExit: The package `onnx` is missing.
+    """
+    try:
+        from onnx.backend.test.loader import load_model_tests
+    except ImportError:
+        raise SystemExit("onnx-nodes: the suite is in the package onnx; pip install onnx") from None
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
