@@ -53,7 +53,7 @@ def recurrent() -> Case:
         "w2": normal(1, 9, 4), "r2": normal(1, 9, 3), "b2": normal(1, 18), "h": normal(1, 2, 3),
         "w3": normal(1, 3, 4), "r3": normal(1, 3, 3),
     }  # fmt: skip
-    outs = dict.fromkeys(("a", "ah", "ac", "b", "bh", "c", "d"), ("f32", None))
+    outs: Any = dict.fromkeys(("a", "ah", "ac", "b", "bh", "c", "d"), ("f32", None))
     return model(nodes, {"x": ("f32", [5, 2, 4])}, outs, weights), {"x": normal(5, 2, 4)}
 
 
@@ -123,7 +123,7 @@ def places() -> Case:
         "v": normal(2, 4), "lengths": ints(4, 1, 3), "shape": ints(5, 3), "axis": np.int64(1),
         "wave": normal(2, 9, 1),
     }  # fmt: skip
-    outs = dict.fromkeys("cdefg", ("f32", None))
+    outs: Any = dict.fromkeys("cdefg", ("f32", None))
     return model(nodes, {"x": ("f32", [3, 4])}, outs, weights), {"x": normal(3, 4)}
 
 

@@ -41,8 +41,8 @@ async def test_arrays_of_the_caller_are_left_as_they_are(dev: Any) -> None:
 async def test_shapes_used_least_recently_give_way(dev: Any) -> None:
     context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
     for rows in range(1, MOST_RECORDINGS + 4):
-        for _ in range(2):
-            y = context(x=X[:rows])
+        await context(x=X[:rows])
+        y = context(x=X[:rows])
         np.testing.assert_allclose(await y.get(), linear_of(X[:rows]), rtol=1e-5, atol=1e-6)
     assert len(context._runner) == MOST_RECORDINGS
 
@@ -57,6 +57,7 @@ async def test_values_that_shapes_depend_on_are_told_apart(dev: Any) -> None:
 
 
 async def test_new_weights_and_a_new_generation_are_recorded_again() -> None:
+    runner: Any
     async with cb.device("cpu", isolation="process", standby=None) as dev:
         plan = await dev.engine.build(linear(), engine="callboard", refit=True)
         context = dev.engine.context(plan, record=dev.record)
@@ -66,8 +67,11 @@ async def test_new_weights_and_a_new_generation_are_recorded_again() -> None:
         for _ in range(3):
             np.testing.assert_allclose(await context(x=X[:2]).get(), linear_of(X[:2], 2 * W, B), rtol=1e-5, atol=1e-5)
         generation = dev.watch_generation().value
-        os.kill(dev.health().host_pid, signal.SIGKILL)
+        pid = dev.health().host_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
         await dev.watch_generation().changed(generation)
         for _ in range(3):
             np.testing.assert_allclose(await context(x=X[:2]).get(), linear_of(X[:2], 2 * W, B), rtol=1e-5, atol=1e-5)
-        assert len(context._runner) == 1
+        runner = context._runner
+        assert len(runner) == 1

@@ -60,8 +60,8 @@ def layers_of(model: Model) -> list[Layer]:
         elif node.op == "ConvTranspose":
             axis = 1 if node.attributes.get("group", 1) == 1 else None
         bias = (node.inputs[2] or None) if len(node.inputs) > 2 else None
-        name = node.name or node.outputs[0]
-        found.append(Layer(at, name, node.op, node.inputs[0], bias, node.outputs[0], weight, axis))
+        source, output = node.inputs[0], node.outputs[0]
+        found.append(Layer(at, node.name or output, node.op, source, bias, output, weight, axis))
     return found
 
 
