@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernel.engine.models import B, W, linear, linear_of, model, node
+from tests.kernel.engine.models import B, W, graph, linear, linear_of, model, node
 
 import callboard as cb
 from callboard.kernel.engine.onnxfile import OnnxError, model_of
@@ -16,6 +16,7 @@ from callboard.kernel.engine.plan import EngineRefused
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 ENGINES = ("onnxruntime", "callboard")
 X = np.random.default_rng(1).standard_normal((5, 4)).astype("f4")
+LOOP: Any = {"i": ("i64", []), "c": ("bool", []), "n": ("f32", None)}
 PROFILE = {"x": ((1, 4), (2, 4), (8, 4))}
 
 
@@ -66,6 +67,18 @@ async def test_outputs_that_only_the_engine_knows(dev: Any) -> None:
     y = dev.engine.context(plan)(x=np.array([0, 3, 0, 4], "f4"))
     await y
     assert (await y.get()).tolist() == [[1, 3]]
+
+
+async def test_an_output_without_a_number_of_axes_is_refused(dev: Any) -> None:
+    body = graph(
+        [node("Identity", ["c"], ["d"]), node("Neg", ["n"], ["m"])], LOOP, {"d": ("bool", []), "m": ("f32", None)}
+    )
+    nodes = [node("Loop", ["count", "", "x"], ["y"], body=body)]
+    data = model(nodes, {"x": ("f32", [3])}, {"y": ("f32", None)}, {"count": np.int64(2)})
+    with pytest.raises(cb.ShapeError, match="output 'y' has no declared number of axes, which ONNX Runtime needs"):
+        await dev.engine.build(data, engine="onnxruntime")
+    y = dev.engine.context(await dev.engine.build(data, engine="callboard"))(x=np.ones(3, "f4"))
+    assert (await y.get()).tolist() == [1, 1, 1]
 
 
 async def test_weights_are_replaced_whole(dev: Any, engine: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.dtype import DTYPES
+from callboard.kernel.engine.precision.config import CALIBRATORS, PRECISIONS
 
 __all__ = ["add_engine"]
 
@@ -43,6 +44,13 @@ def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         if name == "build":
             action.add_argument("-o", "--output", type=Path, metavar="FILE", help="the plan (MODEL with .plan)")
             action.add_argument("--refit", action="store_true", help="weights can be replaced")
+            action.add_argument(
+                "--precision", choices=PRECISIONS[1:], help="of convolutions and products; needs --calibration"
+            )
+            action.add_argument(
+                "--calibration", type=Path, nargs="+", metavar="FILE", help="inputs by name, as numpy.savez writes them"
+            )
+            action.add_argument("--calibrator", choices=CALIBRATORS, default="minmax", help="ranges (%(default)s)")
         if name == "bench":
             action.add_argument("-n", "--calls", type=int, default=100, help="executions (%(default)s)")
         action.set_defaults(run=run, action=name)
@@ -64,6 +72,8 @@ async def _run(arguments: argparse.Namespace) -> int:
 
     data = arguments.model.read_bytes()
     async with cb.device(arguments.device) as device:
+        if getattr(arguments, "precision", None):
+            data = await _lowered(device, data, arguments)
         if data.startswith(b"CBENGINE"):
             plan = await device.engine.load(data)
         else:
@@ -82,6 +92,23 @@ async def _run(arguments: argparse.Namespace) -> int:
         if arguments.action == "bench":
             print(await _measured(device, plan, max(arguments.calls, 1)))
     return 0
+
+
+async def _lowered(device: Any, data: bytes, arguments: argparse.Namespace) -> bytes:
+    """The model in another precision; says what that costs.
+
+    Raises:
+        ValueError: There are no inputs to calibrate with.
+    """
+    from callboard.kernel.engine.precision import IBuilderConfig, lower
+
+    if not arguments.calibration:
+        raise ValueError("--precision needs --calibration FILE.npz, with inputs such as the model will get")
+    batches = [dict(np.load(path)) for path in arguments.calibration]
+    config = IBuilderConfig(arguments.precision, arguments.calibrator)
+    found = await lower(device, data, config, batches, engine=arguments.engine)
+    print(found.explain())
+    return found.data
 
 
 def profile_of(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:

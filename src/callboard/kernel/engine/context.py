@@ -1,6 +1,6 @@
 """``ExecutionContext``: executes a plan on refs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from callboard.core.errors import GpuRefStale, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
 from callboard.kernel.api import Submit
+from callboard.kernel.engine.mapped.recorded import Recorded
 from callboard.kernel.engine.messages import EngineSpec, Execute
 from callboard.kernel.engine.plan import EnginePlan, Resident
 from callboard.kernel.memory import Copy
@@ -27,11 +28,13 @@ class ExecutionContext:
     Args:
         plan: The plan.
         submit: Submits a message to the plan's device.
+        record: ``dev.record``, if executions by callboard's own engine are recorded.
     """
 
-    def __init__(self, plan: EnginePlan, submit: Submit) -> None:
+    def __init__(self, plan: EnginePlan, submit: Submit, record: Callable[..., Any] | None = None) -> None:
         self.plan = plan
         self._submit = submit
+        self._runner = plan.runner if record is None or plan.runner is None else Recorded(plan.runner, record)
         self._known: dict[tuple[bytes, ...], EngineSpec] = {}
         self._names = [port.name for port in plan.inputs]
 
@@ -73,8 +76,8 @@ class ExecutionContext:
 
     def _execute(self, given: Sequence[Any], resident: Resident) -> Any:
         plan = self.plan
-        if plan.runner is not None:
-            outs = plan.runner.run(self._submit, plan, given, resident)
+        if self._runner is not None:
+            outs = self._runner.run(self._submit, plan, given, resident)
             return outs[0] if len(outs) == 1 else tuple(outs)
         arrays = [
             each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)
@@ -94,7 +97,7 @@ class ExecutionContext:
 
     def _hosted(self, array: "np.ndarray[Any, Any]", at: int) -> "np.ndarray[Any, Any]":
         """A host array for an input; it is checked like a ref, before it is copied."""
-        self.plan.check(at, layout_like(array))
+        self.plan.check_host(at, array)
         return array
 
     def _checked(self, layouts: Sequence[Layout], resident: Resident) -> EngineSpec:
@@ -121,18 +124,6 @@ class ExecutionContext:
 
     def __repr__(self) -> str:
         return f"<context of {self.plan.title} by {self.plan.engine}>"
-
-
-def layout_like(array: "np.ndarray[Any, Any]") -> Layout:
-    """The layout that a host array has on the device.
-
-    Raises:
-        TypeError: A dtype that no device holds.
-    """
-    from callboard.core.dtype import as_dtype
-    from callboard.core.layout import layout_of
-
-    return layout_of(as_dtype(array.dtype), array.shape)
 
 
 def _stale(ref: Any) -> bool:

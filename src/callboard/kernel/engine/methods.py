@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from callboard.core.mode import Mode
 from callboard.kernel.api import Api
 from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.mapped.graph import Mapped
+from callboard.kernel.engine.mapped.tools import PLUGINS
 from callboard.kernel.engine.messages import Build, EngineSpec
-from callboard.kernel.engine.onnxfile import with_weights
+from callboard.kernel.engine.onnxfile import Model, with_weights
 from callboard.kernel.engine.plan import EnginePlan, EngineRefused, header_of, read_model, refittable_weights
 from callboard.kernel.engine.profiles import Port, profiles_of
 from callboard.kernel.nvrtc.handles import Answer
@@ -92,7 +93,7 @@ class Methods(Api[Mode]):
         checked = profiles_of(title, ports, profiles)
         first = self._put(np.frombuffer(data, np.uint8))
         backend = first.device.partition(":")[0].lower()
-        engine, reason = _chosen(engine, backend)
+        engine, reason = _chosen(engine, backend, found)
         weights = refittable_weights(found) if refit else {}
         executed = with_weights(data, weights, True) if weights else data
 
@@ -133,6 +134,11 @@ class Methods(Api[Mode]):
                 extents = tuple(n if isinstance(n, str) or (isinstance(n, int) and n >= 0) else None for n in shape)
                 # ONNX Runtime gives no axes for a shape that is not declared, like for a number.
                 own = next(each for each in found.graph.outputs if each.name == name)
+                if not extents and own.shape is None:
+                    raise ShapeError(
+                        f"{title}: output {name!r} has no declared number of axes, which ONNX Runtime needs here; "
+                        'declare its shape in the model, or use engine="callboard"'
+                    )
                 outputs.append(Port(name, TYPES[kind], extents or own.shape))
             return plan(described["version"], described["device"], outputs, None)
 
@@ -169,16 +175,25 @@ class Methods(Api[Mode]):
 
         return answer.then(check)
 
-    def context(self, plan: EnginePlan) -> ExecutionContext:
-        """A context that executes a plan of this device: ``context = dev.engine.context(plan)``."""
+    def context(self, plan: EnginePlan, *, record: Callable[..., Any] | None = None) -> ExecutionContext:
+        """A context that executes a plan of this device: ``context = dev.engine.context(plan)``.
+
+        Args:
+            plan: The plan.
+            record: ``dev.record``: callboard's own engine records its ops for each set of input shapes that comes
+                again, for 16 of them, and replays them as one message. Such a context is used on one thread at a time.
+                ONNX Runtime executes a model as one op without it. None: nothing is recorded.
+        """
         if not isinstance(plan, EnginePlan):
             raise TypeError(f"plan is {type(plan).__name__}; pass the result of dev.engine.build, awaited")
-        return ExecutionContext(plan, self._submit)
+        return ExecutionContext(plan, self._submit, record)
 
 
-def _chosen(engine: str | None, backend: str) -> tuple[str, str]:
+def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
     """The engine, and why."""
     if engine is None:
+        if own := sorted({node.title for node in model.graph.nodes} & set(PLUGINS)):
+            return "callboard", f"the model has the plugin {own[0]}"
         if backend != "cpu":
             return "callboard", f"the default on {backend}"
         if importlib.util.find_spec("onnxruntime") is None:

@@ -22,8 +22,14 @@ __all__ = [
     "OnnxError",
     "ValueInfo",
     "field_bytes",
+    "fields_of",
+    "grouped",
+    "info_bytes",
     "model_of",
+    "node_of",
+    "raw_field",
     "tensor_bytes",
+    "text_of",
     "with_weights",
 ]
 
@@ -122,14 +128,14 @@ def model_of(data: bytes) -> Model:
         OnnxError: The bytes are no model; says what is wrong.
     """
     try:
-        parts = _grouped(memoryview(data))
+        parts = grouped(memoryview(data))
         graphs = parts.get(7, [])
         if len(graphs) != 1 or not parts.get(8):
             raise OnnxError("it has no graph or no version of operators")
         opsets = {}
-        for entry in map(_grouped, parts[8]):
-            opsets[_text(entry, 1)] = _number(entry, 2)
-        return Model(_graph(graphs[0], 0), opsets, [_text(_grouped(each), 1) for each in parts.get(25, [])])
+        for entry in map(grouped, parts[8]):
+            opsets[text_of(entry, 1)] = _number(entry, 2)
+        return Model(_graph(graphs[0], 0), opsets, [text_of(grouped(each), 1) for each in parts.get(25, [])])
     except OnnxError as e:
         raise OnnxError(f"this is no ONNX model: {e}") from None
     except (ValueError, TypeError, IndexError, struct.error, UnicodeDecodeError, OverflowError, MemoryError) as e:
@@ -145,21 +151,23 @@ def with_weights(data: bytes, weights: dict[str, Array], as_inputs: bool) -> byt
         as_inputs: True: the named initializers become inputs, so that each execution is given them.
     """
     out = []
-    for number, wire, value in _fields(memoryview(data)):
-        out.append(field_bytes(7, _graph_with(value, weights, as_inputs)) if number == 7 else _raw(number, wire, value))
+    for number, wire, value in fields_of(memoryview(data)):
+        out.append(
+            field_bytes(7, _graph_with(value, weights, as_inputs)) if number == 7 else raw_field(number, wire, value)
+        )
     return b"".join(out)
 
 
 def _graph_with(graph: memoryview, weights: dict[str, Array], as_inputs: bool) -> bytes:
     out = []
-    for number, wire, value in _fields(graph):
-        name = _text(_grouped(value), {5: 8, 11: 1}[number]) if number in (5, 11) else ""
+    for number, wire, value in fields_of(graph):
+        name = text_of(grouped(value), {5: 8, 11: 1}[number]) if number in (5, 11) else ""
         if name not in weights:
-            out.append(_raw(number, wire, value))
+            out.append(raw_field(number, wire, value))
         elif number == 5 and not as_inputs:
             out.append(field_bytes(5, tensor_bytes(name, weights[name])))
         elif number == 11 and not as_inputs:
-            out.append(_raw(number, wire, value))
+            out.append(raw_field(number, wire, value))
     if as_inputs:
         for name, array in weights.items():
             out.append(field_bytes(11, info_bytes(name, DTYPES_OF[array.dtype], array.shape)))
@@ -176,10 +184,13 @@ def tensor_bytes(name: str, array: Array) -> bytes:
     return dims + code + field_bytes(8, name) + field_bytes(9, np.ascontiguousarray(array).tobytes())
 
 
-def info_bytes(name: str, dtype: str, shape: Sequence[int | str]) -> bytes:
-    """A `ValueInfoProto`; extents with names are open."""
-    dims = b"".join(field_bytes(1, field_bytes(1 if isinstance(n, int) else 2, n)) for n in shape)
-    return field_bytes(1, name) + field_bytes(2, field_bytes(1, field_bytes(1, CODES[dtype]) + field_bytes(2, dims)))
+def info_bytes(name: str, dtype: str, shape: Sequence[int | str] | None) -> bytes:
+    """A `ValueInfoProto`; extents with names are open. None: not even the number of axes is declared."""
+    kind = field_bytes(1, CODES[dtype])
+    if shape is not None:
+        dims = (field_bytes(1, field_bytes(1 if isinstance(n, int) else 2, n)) for n in shape)
+        kind += field_bytes(2, b"".join(dims))
+    return field_bytes(1, name) + field_bytes(2, field_bytes(1, kind))
 
 
 def field_bytes(number: int, value: int | float | str | bytes) -> bytes:
@@ -192,7 +203,8 @@ def field_bytes(number: int, value: int | float | str | bytes) -> bytes:
     return _varint_bytes(number << 3 | BYTES) + _varint_bytes(len(content)) + content
 
 
-def _raw(number: int, wire: int, value: Any) -> bytes:
+def raw_field(number: int, wire: int, value: Any) -> bytes:
+    """A field as it was read."""
     if wire == VARINT:
         return field_bytes(number, int(value))
     if wire == BYTES:
@@ -208,7 +220,7 @@ def _varint_bytes(value: int) -> bytes:
     return bytes([*parts, value])
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
+def fields_of(data: memoryview) -> Iterator[tuple[int, int, Any]]:
     """Number, wire type and value (an int, or the bytes) of each field."""
     at, end = 0, len(data)
     while at < end:
@@ -242,16 +254,18 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _grouped(data: Any) -> dict[int, list[Any]]:
+def grouped(data: Any) -> dict[int, list[Any]]:
+    """The values of each field of a message."""
     if not isinstance(data, memoryview):
         raise OnnxError("a message is a number")
     found: dict[int, list[Any]] = {}
-    for number, _, value in _fields(data):
+    for number, _, value in fields_of(data):
         found.setdefault(number, []).append(value)
     return found
 
 
-def _text(parts: dict[int, list[Any]], number: int) -> str:
+def text_of(parts: dict[int, list[Any]], number: int) -> str:
+    """A field of text; empty if it is left out."""
     return bytes(parts[number][-1]).decode() if number in parts else ""
 
 
@@ -281,24 +295,25 @@ def _floats(parts: dict[int, list[Any]], number: int, code: str = "<f4") -> Arra
 def _graph(data: memoryview, depth: int) -> Graph:
     if depth > DEEPEST:
         raise OnnxError(f"graphs are nested deeper than {DEEPEST}")
-    parts = _grouped(data)
+    parts = grouped(data)
     initializers = {}
-    for each in map(_grouped, parts.get(15, [])):  # sparse: their values have the name
-        initializers[_text(_grouped(each[1][-1]), 8)] = np.empty(0, object)
-    for each in map(_grouped, parts.get(5, [])):
-        initializers[_text(each, 8)] = _tensor(each)
+    for each in map(grouped, parts.get(15, [])):  # sparse: their values have the name
+        initializers[text_of(grouped(each[1][-1]), 8)] = np.empty(0, object)
+    for each in map(grouped, parts.get(5, [])):
+        initializers[text_of(each, 8)] = _tensor(each)
     inputs = [info for info in map(_info, parts.get(11, [])) if info.name not in initializers]
-    nodes = [_node(each, depth) for each in parts.get(1, [])]
+    nodes = [node_of(each, depth) for each in parts.get(1, [])]
     return Graph(nodes, initializers, inputs, [_info(each) for each in parts.get(12, [])])
 
 
-def _node(data: memoryview, depth: int) -> Node:
-    parts = _grouped(data)
+def node_of(data: memoryview, depth: int = 0) -> Node:
+    """The node of a `NodeProto`, which lies in as many graphs."""
+    parts = grouped(data)
     names = [tuple(bytes(each).decode() for each in parts.get(number, [])) for number in (1, 2)]
     attributes = {}
-    for each in map(_grouped, parts.get(5, [])):
-        attributes[_text(each, 1)] = _attribute(each, depth)
-    return Node(_text(parts, 4), _text(parts, 7), _text(parts, 3), names[0], names[1], attributes)
+    for each in map(grouped, parts.get(5, [])):
+        attributes[text_of(each, 1)] = _attribute(each, depth)
+    return Node(text_of(parts, 4), text_of(parts, 7), text_of(parts, 3), names[0], names[1], attributes)
 
 
 def _attribute(parts: dict[int, list[Any]], depth: int) -> Any:
@@ -310,7 +325,7 @@ def _attribute(parts: dict[int, list[Any]], depth: int) -> Any:
     if kind == 3:
         return bytes(parts.get(4, [b""])[-1])
     if kind == 4:
-        return _tensor(_grouped(parts[5][-1]))
+        return _tensor(grouped(parts[5][-1]))
     if kind == 5:
         return _graph(parts[6][-1], depth + 1)
     if kind == 6:
@@ -323,27 +338,27 @@ def _attribute(parts: dict[int, list[Any]], depth: int) -> Any:
 
 
 def _info(data: memoryview) -> ValueInfo:
-    parts = _grouped(data)
-    name = _text(parts, 1)
-    kind = _grouped(parts[2][-1]) if 2 in parts else {}
+    parts = grouped(data)
+    name = text_of(parts, 1)
+    kind = grouped(parts[2][-1]) if 2 in parts else {}
     if 1 not in kind:
         words = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "optional"}
         return ValueInfo(name, None, None, next((words[n] for n in kind if n in words), "of no declared type"))
-    tensor = _grouped(kind[1][-1])
+    tensor = grouped(kind[1][-1])
     code = _number(tensor, 1)
     dtype = ELEMENTS.get(code)
     what = "" if dtype else ("a tensor of strings" if code == 8 else f"a tensor of the element type {code}")
     if 2 not in tensor:
         return ValueInfo(name, dtype, None, what)
     shape: list[int | str | None] = []
-    for dim in map(_grouped, _grouped(tensor[2][-1]).get(1, [])):
-        shape += [_number(dim, 1) if 1 in dim else (_text(dim, 2) or None)]
+    for dim in map(grouped, grouped(tensor[2][-1]).get(1, [])):
+        shape += [_number(dim, 1) if 1 in dim else (text_of(dim, 2) or None)]
     return ValueInfo(name, dtype, tuple(None if isinstance(n, int) and n < 0 else n for n in shape), what)
 
 
 def _tensor(parts: dict[int, list[Any]]) -> Array:
     """The array of a `TensorProto`; an array of objects if its dtype has no refs."""
-    name, code, shape = _text(parts, 8), _number(parts, 2), tuple(_numbers(parts, 1))
+    name, code, shape = text_of(parts, 8), _number(parts, 2), tuple(_numbers(parts, 1))
     if _number(parts, 14):
         raise OnnxError(f"{name} is in another file; pass a model that contains its weights")
     if code not in ELEMENTS:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.dtype import as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout
+from callboard.core.layout import Layout, layout_of
 from callboard.kernel.engine.onnxfile import Model, model_of, with_weights
 from callboard.kernel.engine.profiles import Port, Profile
 
@@ -108,6 +109,10 @@ class EnginePlan:
         """Check an array for the input number ``at``; see :meth:`Port.check`."""
         port = self.inputs[at]
         port.check(self.title, layout, self.profiles.get(port.name))
+
+    def check_host(self, at: int, array: Array) -> None:
+        """Check a host array for the input number ``at``, as :meth:`check` does."""
+        self.check(at, layout_of(as_dtype(array.dtype), array.shape))
 
     def refit(self, weights: Mapping[str, Any]) -> None:
         """Replace weights: executions called from now on use the new ones, earlier ones the old ones, whole.

@@ -8,7 +8,7 @@ import numpy as np
 
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, kind_of, name_of, operator
 
-__all__: list[str] = []
+__all__ = ["converted"]
 
 SAME = {
     "Add": "add",
@@ -86,19 +86,19 @@ def _mapped(expression: str) -> Callable[..., Any]:
 
 
 for _onnx, _name in SAME.items():
-    operator(_onnx)(_two(_name))
+    operator(_onnx, since=7)(_two(_name))
 for _onnx, _name in ALONE.items():
-    operator(_onnx)(_one(_name))
+    operator(_onnx, since=6 if _onnx != "Not" else 1)(_one(_name))
 for _onnx, _text in EXPRESSIONS.items():
-    operator(_onnx)(_mapped(_text))
+    operator(_onnx, since=6)(_mapped(_text))
 
 
-@operator("Identity")
+@operator("Identity", since=1)
 def identity(t: Tools, x: Value) -> Value:
     return x
 
 
-@operator("Div")
+@operator("Div", since=7)
 def div(t: Tools, a: Value, b: Value) -> Value:
     xp, (x, y) = t.both(a, b)
     if is_float(x):
@@ -111,7 +111,7 @@ def div(t: Tools, a: Value, b: Value) -> Value:
     return xp.add(found, t.cast(xp.logical_and(inexact, mixed), name_of(x)))  # towards 0
 
 
-@operator("Mod")
+@operator("Mod", since=10)
 def mod(t: Tools, a: Value, b: Value, *, fmod: int = 0) -> Value:
     xp, (x, y) = t.both(a, b)
     found = xp.remainder(x, y)
@@ -121,7 +121,7 @@ def mod(t: Tools, a: Value, b: Value, *, fmod: int = 0) -> Value:
     return xp.where(other, xp.subtract(found, y), found)
 
 
-@operator("Pow")
+@operator("Pow", since=7)
 def power(t: Tools, a: Value, b: Value) -> Value:
     if name_of(a) != name_of(b):
         if not is_float(a):
@@ -131,7 +131,7 @@ def power(t: Tools, a: Value, b: Value) -> Value:
     return xp.pow(x, y)
 
 
-@operator("BitShift")
+@operator("BitShift", since=11)
 def bit_shift(t: Tools, a: Value, b: Value, *, direction: bytes) -> Value:
     xp, (x, y) = t.both(a, b)
     return (xp.bitwise_left_shift if direction == b"LEFT" else xp.bitwise_right_shift)(x, y)
@@ -142,34 +142,34 @@ def _all(t: Tools, name: str, values: tuple[Value, ...]) -> Value:
     return functools.reduce(getattr(xp, name), given)
 
 
-@operator("Max")
+@operator("Max", since=8)
 def maximum(t: Tools, *values: Value) -> Value:
     return _all(t, "maximum", values)
 
 
-@operator("Min")
+@operator("Min", since=8)
 def minimum(t: Tools, *values: Value) -> Value:
     return _all(t, "minimum", values)
 
 
-@operator("Sum")
+@operator("Sum", since=8)
 def total(t: Tools, *values: Value) -> Value:
     return _all(t, "add", values)
 
 
-@operator("Mean")
+@operator("Mean", since=8)
 def mean(t: Tools, *values: Value) -> Value:
     found = _all(t, "add", values)
     return t.xp(found).divide(found, len(values))
 
 
-@operator("Where")
+@operator("Where", since=9)
 def where(t: Tools, condition: Value, a: Value, b: Value) -> Value:
     xp, (c, x, y) = t.both(condition, a, b)
     return xp.where(c, x, y)
 
 
-@operator("Clip")
+@operator("Clip", since=11)
 def clip(t: Tools, x: Value, low: Value = None, high: Value = None) -> Value:
     for name, bound in (("maximum", low), ("minimum", high)):
         if bound is not None:
@@ -178,21 +178,29 @@ def clip(t: Tools, x: Value, low: Value = None, high: Value = None) -> Value:
     return x
 
 
-@operator("Cast")
+LARGEST = {"f8_e4m3": 448.0, "f8_e5m2": 57344.0}
+"""The largest number of each dtype of eight bits."""
+
+
+def converted(t: Tools, x: Value, dtype: str, saturate: int) -> Value:
+    """The value in another dtype; one that is too large for eight bits becomes the largest, if it saturates."""
+    if dtype in LARGEST and is_float(x) and saturate and name_of(x) not in LARGEST:
+        xp = t.xp(x)
+        x = xp.minimum(xp.maximum(t.cast(x, "f32"), -LARGEST[dtype]), LARGEST[dtype])
+    return t.cast(x, dtype)
+
+
+@operator("Cast", since=9)
 def cast(t: Tools, x: Value, *, to: int, saturate: int = 1, round_mode: bytes = b"up") -> Value:
-    if name_of(x).startswith(("f8", "f4")):
-        raise t.refusal(f"casts from {name_of(x)} are not mapped")
-    return t.cast(x, t.element(to))
+    return converted(t, x, t.element(to), saturate)
 
 
-@operator("CastLike")
+@operator("CastLike", since=15)
 def cast_like(t: Tools, x: Value, like: Value, *, saturate: int = 1, round_mode: bytes = b"up") -> Value:
-    if name_of(x).startswith(("f8", "f4")) or name_of(like).startswith(("f8", "f4")):
-        raise t.refusal("casts of fp8 are not mapped")
-    return t.cast(x, name_of(like))
+    return converted(t, x, name_of(like), saturate)
 
 
-@operator("IsInf")
+@operator("IsInf", since=10)
 def is_inf(t: Tools, x: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
     xp = t.xp(x)
     found = xp.isinf(x)
@@ -203,7 +211,7 @@ def is_inf(t: Tools, x: Value, *, detect_negative: int = 1, detect_positive: int
     return found
 
 
-@operator("Dropout")
+@operator("Dropout", since=12)
 def dropout(t: Tools, x: Value, ratio: Value = None, training: Value = None, *, seed: int = 0) -> Any:
     if training is not None and t.host(training, "training_mode").any():
         raise t.refusal("Dropout in training is not mapped")
@@ -213,45 +221,45 @@ def dropout(t: Tools, x: Value, ratio: Value = None, training: Value = None, *, 
 # -- activations -------------------------------------------------------------------------------------------------------
 
 
-@operator("Relu")
+@operator("Relu", since=6)
 def relu(t: Tools, x: Value) -> Value:
     return t.xp(x).maximum(x, x.dtype.type(0) if isinstance(x, np.ndarray) else 0)
 
 
-@operator("PRelu")
+@operator("PRelu", since=7)
 def prelu(t: Tools, x: Value, slope: Value) -> Value:
     xp, (a, s) = t.both(x, slope)
     return xp.where(xp.less(a, 0), xp.multiply(a, s), a)
 
 
-@operator("LeakyRelu")
+@operator("LeakyRelu", since=6)
 def leaky_relu(t: Tools, x: Value, *, alpha: float = 0.01) -> Value:
     return t.map("where(x < 0.0, alpha * x, x)", x=x, alpha=alpha)
 
 
-@operator("Elu")
+@operator("Elu", since=6)
 def elu(t: Tools, x: Value, *, alpha: float = 1.0) -> Value:
     return t.map("where(x < 0.0, alpha * expm1(minimum(x, 0.0)), x)", x=x, alpha=alpha)
 
 
-@operator("Celu")
+@operator("Celu", since=12)
 def celu(t: Tools, x: Value, *, alpha: float = 1.0) -> Value:
     return t.map("where(x < 0.0, alpha * expm1(minimum(x, 0.0) / alpha), x)", x=x, alpha=alpha)
 
 
-@operator("Selu")
+@operator("Selu", since=6)
 def selu(
     t: Tools, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
 ) -> Value:
     return t.map("gamma * where(x > 0.0, x, alpha * expm1(minimum(x, 0.0)))", x=x, alpha=alpha, gamma=gamma)
 
 
-@operator("ThresholdedRelu")
+@operator("ThresholdedRelu", since=10)
 def thresholded_relu(t: Tools, x: Value, *, alpha: float = 1.0) -> Value:
     return t.map("where(x > alpha, x, 0.0 * alpha)", x=x, alpha=alpha)
 
 
-@operator("HardSigmoid")
+@operator("HardSigmoid", since=6)
 def hard_sigmoid(t: Tools, x: Value, *, alpha: float = 0.2, beta: float = 0.5) -> Value:
     return t.map("minimum(maximum(alpha * x + beta, 0.0), 1.0)", x=x, alpha=alpha, beta=beta)
 
@@ -261,7 +269,7 @@ def swish(t: Tools, x: Value, *, alpha: float = 1.0) -> Value:
     return t.map("x / (1.0 + exp(-alpha * x))", x=x, alpha=alpha)
 
 
-@operator("Shrink")
+@operator("Shrink", since=9)
 def shrink(t: Tools, x: Value, *, lambd: float = 0.5, bias: float = 0.0) -> Value:
     if not is_float(x):
         raise t.refusal("Shrink of integers is not mapped")

@@ -1,8 +1,7 @@
 """``Mapped``: a graph checked once, and executed by ops."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,29 +9,47 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
-from callboard.kernel.engine.mapped import arithmetic, networks, reductions, shapes
-from callboard.kernel.engine.mapped.tools import OPERATORS, HostOnly, Operator, Tools
+from callboard.kernel.engine.mapped import (
+    arithmetic,
+    attending,
+    control,
+    losses,
+    networks,
+    quantised,
+    recurrent,
+    reductions,
+    resampling,
+    scattering,
+    shapes,
+    transforms,
+)
+from callboard.kernel.engine.mapped.steps import Step, call, graphs_of, lasting, step_of
+from callboard.kernel.engine.mapped.tools import HostOnly, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
 
-__all__ = ["Mapped"]
+__all__ = ["Mapped", "stays_on_host"]
 
-MODULES = (arithmetic, networks, reductions, shapes)
+MODULES = (
+    arithmetic,
+    attending,
+    control,
+    losses,
+    networks,
+    quantised,
+    recurrent,
+    reductions,
+    resampling,
+    scattering,
+    shapes,
+    transforms,
+)
 """The modules whose operators are registered."""
-OLDEST, NEWEST = 13, 28
+NEWEST = 28
+"""The newest opset of which the operators are known."""
+MOST_NUMBERS = 16
+"""Floats of an input of one axis that stay on the host: scales of a `Resize`, bounds of a `Range`."""
 LARGEST_CONSTANT = 1 << 20
 """Elements of a result that is computed when the plan is built; a larger one costs more memory than it saves work."""
-
-
-@dataclass
-class Step:
-    """A node that is executed, and the values that are not needed after it."""
-
-    title: str
-    operator: Operator
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: dict[str, Any]
-    drops: tuple[str, ...] = ()
 
 
 class Mapped:
@@ -53,8 +70,8 @@ class Mapped:
         self._title = title
         self._outputs = [port.name for port in graph.outputs]
         problems = sorted({problem for node in graph.nodes for problem in _problems(node, model)})
-        if not OLDEST <= model.opset <= NEWEST and graph.nodes:
-            problems.append(f"opset {model.opset} (mapped are {OLDEST} to {NEWEST})")
+        if model.opset > NEWEST:
+            problems.append(f"opset {model.opset} (the newest mapped is {NEWEST})")
         strange = [name for name, array in graph.initializers.items() if array.dtype == object]
         problems += [f"the dtype of the initializer {name}" for name in strange]
         if problems:
@@ -63,25 +80,38 @@ class Mapped:
         self.folded = 0
         steps = []
         for at, node in enumerate(graph.nodes):
-            name = f"{title}: node {at} {node.op}{f' ({node.name})' if node.name else ''}"
-            step = Step(name, OPERATORS[node.op], node.inputs, node.outputs, node.attributes)
+            step = step_of(node, at, title)
             if not self._fold(step):
                 steps.append(step)
         self._steps = self._needed(steps)
+        kept = [*self._constants.values(), *lasting(graph.nodes)]
+        self._lasting = frozenset(map(id, kept))
+        self._kept = kept
+        """Arrays whose refs are kept from one execution to the next; by identity, so they have to stay."""
 
-    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any) -> list[Any]:
-        """Execute it; see :class:`~callboard.kernel.engine.context.ExecutionContext`."""
-        from callboard.kernel.engine.context import layout_like
+    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any, put: Any = None) -> list[Any]:
+        """Execute it; see :class:`~callboard.kernel.engine.context.ExecutionContext`.
 
+        Args:
+            submit: Submits a message.
+            plan: The plan.
+            given: Inputs in the plan's order.
+            resident: The plan's arrays on the device.
+            put: Copies host arrays to the device; ``plan.put`` when None.
+        """
+        put = put or plan.put
         values: dict[str, Any] = dict(self._constants)
         for at, (port, array) in enumerate(zip(plan.inputs, given, strict=True)):
-            plan.check(at, array.layout if isinstance(array, Operand) else layout_like(array))
-            small = array.ndim <= 1 and array.dtype.kind in "iub" if isinstance(array, np.ndarray) else True
-            values[port.name] = array if small else plan.put(array)
+            if isinstance(array, Operand):
+                plan.check(at, array.layout)
+            else:
+                plan.check_host(at, array)
+            known = isinstance(array, Operand) or stays_on_host(array)
+            values[port.name] = array if known else put(array)
         for name, array in resident.weights.items():
             values[name] = resident.ref(name, lambda array=array: array)
-        tools = Tools(submit, plan.put, self._opset)
-        tools.remembered(resident.computed)
+        tools = Tools(submit, put, self._opset)
+        tools.remembered(resident.computed, self._lasting)
         self._execute(tools, values)
         found = [tools.ref(values[name]) for name in self._outputs]
         for port, ref in zip(plan.outputs, found, strict=True):
@@ -91,17 +121,17 @@ class Mapped:
 
     def _execute(self, tools: Tools, values: dict[str, Any]) -> None:
         for step in self._steps:
-            values.update(zip(step.outputs, _call(tools, step, values), strict=False))
+            values.update(zip(step.outputs, call(tools, step, values), strict=False))
             for name in step.drops:
                 values.pop(name, None)
 
     def _fold(self, step: Step) -> bool:
         """Compute a node of constants on the host; False if it has other inputs, or needs the device."""
-        if any(name and name not in self._constants for name in step.inputs):
+        if step.captured or any(name and name not in self._constants for name in step.inputs):
             return False
         try:
             with np.errstate(all="ignore"):
-                found = _call(Tools(None, None, self._opset), step, self._constants)
+                found = call(Tools(None, None, self._opset), step, self._constants)
         except HostOnly:
             return False
         if any(math.prod(value.shape) > LARGEST_CONSTANT for value in found):
@@ -117,8 +147,8 @@ class Mapped:
         for step in reversed(steps):
             if not used.intersection(step.outputs):
                 continue
-            step.drops = tuple({*step.inputs, *step.outputs} - used - {""})
-            used.update(step.inputs)
+            step.drops = tuple({*step.inputs, *step.captured, *step.outputs} - used - {""})
+            used.update(step.inputs, step.captured)
             kept.append(step)
         self._constants = {name: value for name, value in self._constants.items() if name in used}
         return kept[::-1]
@@ -135,31 +165,28 @@ class Mapped:
             shape = profile.usual if profile else port.shape
             if shape is None or not all(isinstance(n, int) for n in shape):
                 return
-            if len(shape) <= 1 and not DTYPES[port.dtype].is_float:
+            if _on_host(shape, DTYPES[port.dtype].is_float):
                 return  # it may be a shape
             zeros.append(np.zeros(shape, DTYPES[port.dtype].np))
         self.run(submit, plan, [plan.put(array) for array in zeros], plan.resident)
 
 
-def _call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
-    tools.title, tools.outputs = step.title, len(step.outputs)
-    inputs = [values[name] if name else None for name in step.inputs]
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    try:
-        found = step.operator.function(tools, *inputs, **step.attributes)
-    except (HostOnly, UnsupportedOp):
-        raise
-    except (TypeError, ValueError, IndexError, NotImplementedError) as e:
-        raise UnsupportedOp(f"{step.title}: {e}") from e
-    return found if isinstance(found, tuple | list) else (found,)
+def stays_on_host(array: "np.ndarray[Any, Any]") -> bool:
+    """Whether a host array of an input stays there, because shapes may depend on it."""
+    return _on_host(array.shape, array.dtype.kind not in "iub")
+
+
+def _on_host(shape: Sequence[int], is_float: bool) -> bool:
+    return len(shape) <= 1 and (not is_float or math.prod(shape) <= MOST_NUMBERS)
 
 
 def _problems(node: Node, model: Model) -> list[str]:
     """What is not mapped of a node."""
-    known = OPERATORS.get(node.op)
-    if node.domain not in ("", "ai.onnx") or known is None or node.op in model.functions:
+    known = operator_of(node.title)
+    if known is None or node.op in model.functions:
         return [node.title]
+    if model.opset < known.since:
+        return [f"{node.op} of opset {model.opset} (mapped from {known.since})"]
     found = [f"{node.op}'s attribute {name}" for name in node.attributes if name not in known.attributes]
     found += [f"{node.op} without {name}" for name in known.required if name not in node.attributes]
     count = len(node.inputs)
@@ -167,4 +194,5 @@ def _problems(node: Node, model: Model) -> list[str]:
         found += [f"{node.op} with {count} inputs"]
     if count < known.least:  # older versions have attributes in place of inputs
         found += [f"{node.op} with {count} inputs (opset {model.opset})"]
-    return found
+    inside = (inner for graph in graphs_of(node) for inner in graph.nodes)
+    return [*found, *(problem for inner in inside for problem in _problems(inner, model))]

@@ -1,5 +1,6 @@
 """Products, convolutions, pooling and normalisations."""
 
+import math
 from typing import Any
 
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
@@ -7,19 +8,22 @@ from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of
 __all__: list[str] = []
 
 
-@operator("MatMul")
+@operator("MatMul", since=1)
 def matmul(t: Tools, a: Value, b: Value) -> Value:
     xp, (x, y) = t.both(a, b)
-    return xp.matmul(x, y)
+    if x.ndim < 3 or y.ndim != 2 or 0 in x.shape:
+        return xp.matmul(x, y)
+    lines = xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))  # one product, not one for each matrix
+    return xp.reshape(xp.matmul(lines, y), (*x.shape[:-1], y.shape[1]))
 
 
-@operator("Einsum")
+@operator("Einsum", since=12)
 def einsum(t: Tools, *values: Value, equation: bytes) -> Value:
     xp, given = t.both(*values)
     return xp.einsum(equation.decode().replace(" ", ""), *given)
 
 
-@operator("Gemm")
+@operator("Gemm", since=7)
 def gemm(
     t: Tools,
     a: Value,
@@ -77,7 +81,7 @@ def _window(
     return step, reach, around
 
 
-@operator("Conv")
+@operator("Conv", since=1)
 def conv(
     t: Tools,
     x: Value,
@@ -105,7 +109,7 @@ def conv(
     )
 
 
-@operator("ConvTranspose")
+@operator("ConvTranspose", since=1)
 def conv_transpose(
     t: Tools,
     x: Value,
@@ -152,7 +156,7 @@ def _ceiled(
     return grown
 
 
-@operator("MaxPool")
+@operator("MaxPool", since=1)
 def max_pool(
     t: Tools,
     x: Value,
@@ -176,7 +180,7 @@ def max_pool(
     return t.dnn.max_pool(x, tuple(kernel_shape), stride=tuple(step), padding=tuple(around), dilation=tuple(reach))
 
 
-@operator("AveragePool")
+@operator("AveragePool", since=7)
 def average_pool(
     t: Tools,
     x: Value,
@@ -198,17 +202,17 @@ def average_pool(
     )
 
 
-@operator("GlobalAveragePool")
+@operator("GlobalAveragePool", since=1)
 def global_average_pool(t: Tools, x: Value) -> Value:
     return t.xp(x).mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", since=1)
 def global_max_pool(t: Tools, x: Value) -> Value:
     return t.xp(x).max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
-@operator("BatchNormalization")
+@operator("BatchNormalization", since=9)
 def batch_normalization(
     t: Tools,
     x: Value,
@@ -228,7 +232,7 @@ def batch_normalization(
     )
 
 
-@operator("InstanceNormalization")
+@operator("InstanceNormalization", since=6)
 def instance_normalization(t: Tools, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
     return t.dnn.instance_norm(t.ref(x), scale=t.ref(scale), bias=t.ref(bias), epsilon=epsilon)
 
@@ -281,7 +285,7 @@ def rms_normalization(
     return t.dnn.rms_norm(t.ref(x), scale=t.ref(wide), axes=axes, epsilon=epsilon)
 
 
-@operator("LRN")
+@operator("LRN", since=1)
 def lrn(t: Tools, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Value:
     if size % 2 == 0:
         raise t.refusal(f"LRN over {size} channels is not mapped: an odd number is")

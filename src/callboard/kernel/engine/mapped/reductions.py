@@ -1,5 +1,6 @@
 """Reductions, arg reductions, sums along an axis."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -71,10 +72,10 @@ for _name, _parts in {
     "ReduceSumSquare": (_square, "sum", _same),
     "ReduceLogSum": (_same, "sum", _log),
 }.items():
-    operator(_name)(_reduction(*_parts))
+    operator(_name, since=1)(_reduction(*_parts))
 
 
-@operator("ReduceLogSumExp")
+@operator("ReduceLogSumExp", since=1)
 def log_sum_exp(
     t: Tools, x: Value, given: Value = None, *, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Value:
@@ -99,11 +100,11 @@ def _arg(name: str) -> Any:
     return call
 
 
-operator("ArgMax")(_arg("argmax"))
-operator("ArgMin")(_arg("argmin"))
+operator("ArgMax", since=1)(_arg("argmax"))
+operator("ArgMin", since=1)(_arg("argmin"))
 
 
-@operator("CumSum")
+@operator("CumSum", since=11)
 def cumulative_sum(t: Tools, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
     xp, along = t.xp(x), t.ints(axis, "axis")[0]
     x = xp.flip(x, axis=along) if reverse else x
@@ -113,17 +114,25 @@ def cumulative_sum(t: Tools, x: Value, axis: Value, *, exclusive: int = 0, rever
     return xp.flip(found, axis=along) if reverse else found
 
 
-@operator("Softmax")
-def softmax(t: Tools, x: Value, *, axis: int = -1) -> Value:
-    return t.dnn.softmax(t.ref(x), axis=axis)
+def _shares(name: str) -> Any:
+    def call(t: Tools, x: Value, *, axis: int | None = None) -> Value:
+        x = t.ref(x)
+        if t.opset >= 13:
+            return getattr(t.dnn, name)(x, axis=-1 if axis is None else axis)
+        first = (1 if axis is None else axis) % x.ndim  # older versions take all axes from this one on as one
+        if first == x.ndim - 1:
+            return getattr(t.dnn, name)(x, axis=-1)
+        lines = t.xp(x).reshape(x, (*x.shape[:first], math.prod(x.shape[first:])))
+        return t.xp(x).reshape(getattr(t.dnn, name)(lines, axis=-1), x.shape)
+
+    return call
 
 
-@operator("LogSoftmax")
-def log_softmax(t: Tools, x: Value, *, axis: int = -1) -> Value:
-    return t.dnn.log_softmax(t.ref(x), axis=axis)
+operator("Softmax", since=1)(_shares("softmax"))
+operator("LogSoftmax", since=1)(_shares("log_softmax"))
 
 
-@operator("TopK")
+@operator("TopK", since=11)
 def top_k(t: Tools, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
     xp, count = t.xp(x), t.ints(k, "k")[0]
     order = xp.argsort(x, axis=axis, descending=bool(largest), stable=True) if xp.__name__ != "numpy" else None
@@ -135,7 +144,7 @@ def top_k(t: Tools, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sor
     return xp.take_along_axis(x, order, axis=axis), t.cast(order, "i64")
 
 
-@operator("LpNormalization")
+@operator("LpNormalization", since=1)
 def lp_normalization(t: Tools, x: Value, *, axis: int = -1, p: int = 2) -> Value:
     xp = t.xp(x)
     if p not in (1, 2):
@@ -147,7 +156,7 @@ def lp_normalization(t: Tools, x: Value, *, axis: int = -1, p: int = 2) -> Value
     return xp.where(xp.equal(norm, 0), xp.zeros_like(found), found)
 
 
-@operator("MeanVarianceNormalization")
+@operator("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(t: Tools, x: Value, *, axes: list[int] | None = None) -> Value:
     xp, along = t.xp(x), tuple(axes or (0, 2, 3))
     centred = xp.subtract(x, xp.mean(x, axis=along, keepdims=True))

@@ -14,7 +14,7 @@ __all__: list[str] = []
 LARGEST = 1 << 27
 
 
-@operator("Constant")
+@operator("Constant", since=1)
 def constant(
     t: Tools,
     *,
@@ -37,7 +37,7 @@ def constant(
     return np.array(number, np.float32)
 
 
-@operator("ConstantOfShape")
+@operator("ConstantOfShape", since=9)
 def constant_of_shape(t: Tools, shape: Value, *, value: Any = None) -> Value:
     extents = t.ints(shape, "shape")
     if math.prod(extents) > LARGEST:
@@ -45,26 +45,26 @@ def constant_of_shape(t: Tools, shape: Value, *, value: Any = None) -> Value:
     return np.broadcast_to(np.zeros(1, np.float32) if value is None else value, extents)
 
 
-@operator("Shape")
+@operator("Shape", since=1)
 def shape_of(t: Tools, x: Value, *, start: int = 0, end: int | None = None) -> Value:
     return np.array(x.shape[start:end], np.int64)
 
 
-@operator("Size")
+@operator("Size", since=1)
 def size(t: Tools, x: Value) -> Value:
     return np.array(math.prod(x.shape), np.int64)
 
 
-@operator("Range")
+@operator("Range", since=11)
 def arange(t: Tools, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
-    first, last, step = (t.host(each, "an operand")[()] for each in (start, limit, delta))
+    first, last, step = (t.host(each, "an operand").reshape(())[()] for each in (start, limit, delta))
     count = max(math.ceil((last - first) / step), 0)
     if count > LARGEST:
         raise t.refusal(f"{count} numbers are too many")
     return (first + np.arange(count) * step).astype(first.dtype)
 
 
-@operator("Reshape")
+@operator("Reshape", since=5)
 def reshape(t: Tools, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     extents = t.ints(shape, "shape")
     if not allowzero:
@@ -75,26 +75,28 @@ def reshape(t: Tools, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     return t.xp(x).reshape(x, tuple(extents))
 
 
-@operator("Flatten")
+@operator("Flatten", since=9)
 def flatten(t: Tools, x: Value, *, axis: int = 1) -> Value:
     axis = axis + x.ndim if axis < 0 else axis
     return t.xp(x).reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-@operator("Transpose")
+@operator("Transpose", since=1)
 def transpose(t: Tools, x: Value, *, perm: list[int] | None = None) -> Value:
     return t.xp(x).permute_dims(x, tuple(perm if perm is not None else range(x.ndim)[::-1]))
 
 
-@operator("Squeeze")
-def squeeze(t: Tools, x: Value, axes: Value = None) -> Value:
-    along = [at for at, n in enumerate(x.shape) if n == 1] if axes is None else t.ints(axes, "axes")
+@operator("Squeeze", since=1)
+def squeeze(t: Tools, x: Value, given: Value = None, *, axes: list[int] | None = None) -> Value:
+    along = t.ints(given, "axes") if given is not None else axes
+    if along is None:
+        along = [at for at, n in enumerate(x.shape) if n == 1]
     return t.xp(x).squeeze(x, axis=tuple(along)) if along else x
 
 
-@operator("Unsqueeze")
-def unsqueeze(t: Tools, x: Value, axes: Value) -> Value:
-    given = t.ints(axes, "axes")
+@operator("Unsqueeze", since=1)
+def unsqueeze(t: Tools, x: Value, places: Value = None, *, axes: list[int] | None = None) -> Value:
+    given = t.ints(places, "axes") if places is not None else list(axes or ())
     rank = x.ndim + len(given)
     along = {axis % rank for axis in given}
     if len(along) != len(given) or any(not -rank <= axis < rank for axis in given):
@@ -103,18 +105,25 @@ def unsqueeze(t: Tools, x: Value, axes: Value) -> Value:
     return t.xp(x).reshape(x, tuple(1 if axis in along else next(extents) for axis in range(rank)))
 
 
-@operator("Concat")
+@operator("Concat", since=4)
 def concat(t: Tools, *values: Value, axis: int) -> Value:
     xp, given = t.both(*values)
     return xp.concat(given, axis=axis)
 
 
-@operator("Split")
-def split(t: Tools, x: Value, sizes: Value = None, *, axis: int = 0, num_outputs: int | None = None) -> Any:
+@operator("Split", since=2)
+def splits(
+    t: Tools,
+    x: Value,
+    sizes: Value = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+    split: list[int] | None = None,
+) -> Any:
     count, extent = num_outputs or t.outputs, x.shape[axis]
-    if sizes is not None:
-        lengths = t.ints(sizes, "split")
-    else:
+    lengths = list(split or ()) if sizes is None else t.ints(sizes, "split")
+    if not lengths:
         step = -(-extent // count)
         lengths = [max(min(step, extent - at * step), 0) for at in range(count)]
     if sum(lengths) != extent or len(lengths) != t.outputs:
@@ -128,7 +137,7 @@ def split(t: Tools, x: Value, sizes: Value = None, *, axis: int = 0, num_outputs
     return tuple(found)
 
 
-@operator("Slice")
+@operator("Slice", since=10)
 def slices(t: Tools, x: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Value:
     first, last = t.ints(starts, "starts"), t.ints(ends, "ends")
     along = list(range(len(first))) if axes is None else t.ints(axes, "axes")
@@ -144,7 +153,7 @@ def slices(t: Tools, x: Value, starts: Value, ends: Value, axes: Value = None, s
     return x[tuple(where)]
 
 
-@operator("Gather")
+@operator("Gather", since=1)
 def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
     axis = axis % x.ndim
     if not isinstance(indices, Operand):
@@ -159,7 +168,7 @@ def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
     return xp.reshape(xp.take(a, flat, axis=axis), (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))
 
 
-@operator("GatherElements")
+@operator("GatherElements", since=11)
 def gather_elements(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
     xp, (a, i) = t.both(x, indices)
     if any(n != m for at, (n, m) in enumerate(zip(x.shape, i.shape, strict=True)) if at != axis % x.ndim):
@@ -167,18 +176,18 @@ def gather_elements(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Val
     return xp.take_along_axis(a, i, axis=axis)
 
 
-@operator("Expand")
+@operator("Expand", since=8)
 def expand(t: Tools, x: Value, shape: Value) -> Value:
     extents = np.broadcast_shapes(tuple(x.shape), tuple(t.ints(shape, "shape")))
     return t.xp(x).broadcast_to(x, extents)
 
 
-@operator("Tile")
+@operator("Tile", since=6)
 def tile(t: Tools, x: Value, repeats: Value) -> Value:
     return t.xp(x).tile(x, tuple(t.ints(repeats, "repeats")))
 
 
-@operator("Pad")
+@operator("Pad", since=11)
 def pad(
     t: Tools, x: Value, pads: Value, value: Value = None, axes: Value = None, *, mode: bytes = b"constant"
 ) -> Value:
@@ -239,14 +248,14 @@ def trilu(t: Tools, x: Value, k: Value = None, *, upper: int = 1) -> Value:
     return (xp.triu if upper else xp.tril)(x, k=offset)
 
 
-@operator("EyeLike")
+@operator("EyeLike", since=9)
 def eye_like(t: Tools, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     name = name_of(x) if dtype is None else t.element(dtype)
     rows, columns = x.shape
     return np.eye(rows, columns, k, DTYPES[name].np)
 
 
-@operator("OneHot")
+@operator("OneHot", since=9)
 def one_hot(t: Tools, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
     count = t.ints(depth, "depth")[0]
     place = axis % (indices.ndim + 1)
@@ -259,7 +268,7 @@ def one_hot(t: Tools, indices: Value, depth: Value, values: Value, *, axis: int 
     return xp.where(hit, v[1], v[0])
 
 
-@operator("DepthToSpace")
+@operator("DepthToSpace", since=1)
 def depth_to_space(t: Tools, x: Value, *, blocksize: int, mode: bytes = b"DCR") -> Value:
     xp, (n, c, h, w), b = t.xp(x), x.shape, blocksize
     if mode == b"DCR":
@@ -269,8 +278,9 @@ def depth_to_space(t: Tools, x: Value, *, blocksize: int, mode: bytes = b"DCR") 
     return xp.reshape(xp.permute_dims(xp.reshape(x, parts), order), (n, c // (b * b), h * b, w * b))
 
 
-@operator("SpaceToDepth")
-def space_to_depth(t: Tools, x: Value, *, blocksize: int) -> Value:
+@operator("SpaceToDepth", since=1)
+def space_to_depth(t: Tools, x: Value, *, blocksize: int, mode: bytes = b"DCR") -> Value:
     xp, (n, c, h, w), b = t.xp(x), x.shape, blocksize
-    parts = xp.permute_dims(xp.reshape(x, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if mode == b"DCR" else (0, 1, 3, 5, 2, 4)
+    parts = xp.permute_dims(xp.reshape(x, (n, c, h // b, b, w // b, b)), order)
     return xp.reshape(parts, (n, c * b * b, h // b, w // b))

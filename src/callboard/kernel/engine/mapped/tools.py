@@ -1,7 +1,7 @@
 """What the functions of operators use: arrays of the host or the device, and the libraries of the device."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,12 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import UnsupportedOp
 from callboard.core.operand import Operand
+from callboard.kernel.array import Cast
 from callboard.kernel.dnn.api import DnnApi
 from callboard.kernel.elementwise.api import ElementwiseApi
 from callboard.kernel.engine.onnxfile import ELEMENTS
 
-__all__ = ["OPERATORS", "HostOnly", "Operator", "Tools", "operator"]
+__all__ = ["OPERATORS", "PLUGINS", "HostOnly", "Operator", "Tools", "operator", "operator_of"]
 
 Value = Any
 """A NumPy array while it is known on the host (shapes, constants), else a ref."""
@@ -24,11 +25,22 @@ class HostOnly(Exception):
 
 
 class Operator:
-    """A function ``(tools, *inputs, **attributes)`` for one operator; its keywords are the attributes that it knows."""
+    """A function ``(tools, *inputs, **attributes)`` for one operator; its keywords are the attributes that it knows.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    Args:
+        function: The function.
+        since: The oldest opset in which the operator means what the function computes.
+        signature: Of a plugin: its parameters without ``tools``.
+    """
+
+    def __init__(self, function: Callable[..., Any], since: int, signature: inspect.Signature | None = None) -> None:
         self.function = function
-        parameters = list(inspect.signature(function).parameters.values())[1:]
+        self.since = since
+        self.is_plugin = signature is not None
+        if signature is None:
+            parameters = list(inspect.signature(function).parameters.values())[1:]
+        else:
+            parameters = list(signature.parameters.values())
         self.attributes = {each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
         self.required = {
             each.name
@@ -45,11 +57,20 @@ OPERATORS: dict[str, Operator] = {}
 """The table of operators by their names in ONNX's own domain."""
 
 
-def operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function for these operators."""
+PLUGINS: dict[str, Operator] = {}
+"""Operators that programs have registered, by domain and name."""
+
+
+def operator_of(title: str) -> Operator | None:
+    """The operator of a node, or None: those of programs first."""
+    return PLUGINS.get(title) or OPERATORS.get(title)
+
+
+def operator(*names: str, since: int = 13) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function for these operators, from an opset on."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        OPERATORS.update(dict.fromkeys(names, Operator(function)))
+        OPERATORS.update(dict.fromkeys(names, Operator(function, since)))
         return function
 
     return register
@@ -68,14 +89,23 @@ class Tools:
         self.opset = opset
         self.outputs = 1
         self.title = ""
+        self.scope: Mapping[str, Any] = {}
+        """The values that the present node can read; graphs inside of it read them, too."""
         self._submit = submit
         self._put = put
+        self._here: dict[int, Any] = {}
         self._constants: dict[int, Any] = {}
-        self._names: dict[int, str] = {}
+        self._lasting: frozenset[int] = frozenset()
         if submit is not None:
             assert put is not None
             self._dnn: Any = DnnApi(submit, put)
             self._elementwise: Any = ElementwiseApi(submit, put)
+
+    def submit(self, message: Any) -> Any:
+        """Submit a message."""
+        if self._submit is None:
+            raise HostOnly
+        return self._submit(message)
 
     @property
     def dnn(self) -> Any:
@@ -90,14 +120,18 @@ class Tools:
             return value
         if self._put is None:
             raise HostOnly
-        found = self._constants.get(id(value))
+        table = self._constants if id(value) in self._lasting else self._here
+        found = table.get(id(value))
         if found is None:
-            found = self._constants[id(value)] = (self._put(np.ascontiguousarray(value).reshape(value.shape)), value)
+            found = table[id(value)] = (self._put(np.ascontiguousarray(value).reshape(value.shape)), value)
         return found[0]
 
-    def remembered(self, constants: dict[int, Any]) -> None:
-        """Use these refs of constants, by the identity of their host arrays."""
-        self._constants = constants
+    def remembered(self, constants: dict[int, Any], lasting: frozenset[int]) -> None:
+        """Use these refs of constants, by the identity of their host arrays, and keep those of ``lasting`` ones there.
+
+        Other arrays of the host are of this execution alone.
+        """
+        self._constants, self._lasting = constants, lasting
 
     def both(self, *values: Value) -> tuple[Any, tuple[Any, ...]]:
         """The namespace of arrays, and the values in it: NumPy if all are on the host, else the device's."""
@@ -137,9 +171,9 @@ class Tools:
     def cast(self, value: Value, dtype: str) -> Value:
         """The value in another dtype."""
         to = DTYPES[dtype]
-        if isinstance(value, Operand):
-            return value if value.dtype is to else self.xp(value).astype(value, to)
-        return value.astype(to.np)
+        if not isinstance(value, Operand):
+            return value.astype(to.np)
+        return value if value.dtype is to else self.submit(Cast(src=value, dtype=to))
 
     def element(self, code: int) -> str:
         """The dtype of ONNX's code.
@@ -148,7 +182,7 @@ class Tools:
             UnsupportedOp: The ops have none.
         """
         dtype = ELEMENTS.get(code, "")
-        if not dtype or dtype.startswith(("f8", "c")):
+        if not dtype or dtype.startswith("c"):
             raise self.refusal(f"the element type {dtype or code} is not mapped")
         return dtype
 

@@ -1,0 +1,248 @@
+"""Attention, rotations of positions, linear attention, causal convolution."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from callboard.kernel.engine.mapped.tools import Tools, Value, kind_of, name_of, operator
+
+__all__: list[str] = []
+
+
+@operator("Attention")
+def attention(
+    t: Tools,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value = None,
+    past_key: Value = None,
+    past_value: Value = None,
+    lengths: Value = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> Any:
+    flat, dtype = q.ndim == 3, name_of(q)
+    if flat:
+        if not q_num_heads or not kv_num_heads:
+            raise t.refusal("Attention of three axes without numbers of heads is not mapped")
+        q, k, v = _heads(t, q, q_num_heads), _heads(t, k, kv_num_heads), _heads(t, v, kv_num_heads)
+    if past_key is not None:
+        k, v = _joined(t, past_key, k, 2), _joined(t, past_value, v, 2)
+    present = k, v
+    factor = math.sqrt(1.0 / math.sqrt(q.shape[3]) if scale is None else scale)
+    if q.shape[1] != k.shape[1]:
+        k, v = (t.xp(x).repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    xp, (q, k, v) = t.both(q, k, v)
+    scores = xp.matmul(_scaled(t, q, factor), xp.matrix_transpose(_scaled(t, k, factor)))
+    shown = scores
+    if softcap > 0.0:
+        scores = xp.multiply(xp.tanh(xp.divide(scores, softcap)), softcap)
+        shown = scores
+    before = past_key.shape[2] if past_key is not None else 0
+    window = (left_window_size, 0 if is_causal else right_window_size)
+    if is_causal and right_window_size >= 0:
+        window = (left_window_size, min(right_window_size, 0))
+    bias = _bias(t, scores, mask, lengths, before, window)
+    if bias is not None:
+        scores = _plus(t, scores, bias)
+        shown = scores if qk_matmul_output_mode == 2 else shown
+    wide = scores if softmax_precision is None else t.cast(scores, t.element(softmax_precision))
+    shares = t.dnn.softmax(t.ref(wide), axis=-1)
+    if bias is not None:
+        top = t.xp(bias).max(bias, axis=-1, keepdims=True)
+        masked = t.xp(top).equal(top, -math.inf)
+        both, (masked, shares) = t.both(masked, shares)
+        shares = both.where(masked, both.zeros_like(shares), shares)
+    shown = shares if qk_matmul_output_mode == 3 else shown
+    found = xp.matmul(t.cast(shares, dtype), v)
+    if flat:
+        found = xp.permute_dims(found, (0, 2, 1, 3))
+        found = xp.reshape(found, (*found.shape[:2], math.prod(found.shape[2:])))
+    return (found, *present, t.cast(shown, dtype))[: t.outputs]
+
+
+def _heads(t: Tools, x: Value, count: int) -> Value:
+    """From [batch, steps, heads * size] to [batch, heads, steps, size]."""
+    batch, steps, size = x.shape
+    xp = t.xp(x)
+    return xp.permute_dims(xp.reshape(x, (batch, steps, count, size // count)), (0, 2, 1, 3))
+
+
+def _joined(t: Tools, a: Value, b: Value, axis: int) -> Value:
+    xp, parts = t.both(a, b)
+    return xp.concat(parts, axis=axis)
+
+
+def _plus(t: Tools, a: Value, b: Value) -> Value:
+    xp, (x, y) = t.both(a, b)
+    return xp.add(x, y)
+
+
+def _scaled(t: Tools, x: Value, factor: float) -> Value:
+    return t.xp(x).multiply(x, factor if name_of(x) != "bf16" else float(np.float32(factor)))
+
+
+def _bias(t: Tools, scores: Value, mask: Value, lengths: Value, before: int, window: tuple[int, int]) -> Value | None:
+    """What is added to scores [batch, heads, queries, keys]: a mask, minus infinity outside of windows and lengths."""
+    queries, keys = scores.shape[-2:]
+    dtype, bias = name_of(scores), None
+    if mask is not None:
+        bias = _filled(t, mask, keys)
+        if kind_of(bias) == "b":
+            bias = _allowed(t, bias, dtype)
+        bias = t.cast(bias, dtype)
+    row, column = np.arange(queries)[:, None], np.arange(keys)[None, :]
+    count = None if lengths is None else t.host(lengths, "nonpad_kv_seqlen").reshape(-1, 1, 1, 1)
+    place = row + (before if count is None else count - queries)
+    seen = np.ones((queries, keys), bool)
+    left, right = window
+    if left >= 0:
+        seen = seen & (place - column <= left)
+    if right >= 0:
+        seen = seen & (column - place <= right)
+    if count is not None:
+        seen = seen & (column < count)
+    if seen.all():
+        return bias
+    limits = _allowed(t, seen, dtype)
+    return limits if bias is None else _plus(t, bias, limits)
+
+
+def _filled(t: Tools, mask: Value, keys: int) -> Value:
+    """The mask with as many columns as there are keys; those added are not seen."""
+    missing = keys - mask.shape[-1]
+    if missing <= 0:
+        return mask
+    fill = np.full((*mask.shape[:-1], missing), False if kind_of(mask) == "b" else -np.inf)
+    return _joined(t, mask, t.cast(fill, name_of(mask)), mask.ndim - 1)
+
+
+def _allowed(t: Tools, seen: Value, dtype: str) -> Value:
+    """0 where it holds, minus infinity elsewhere."""
+    zero, low = (t.cast(np.array(number), dtype) for number in (0.0, -np.inf))
+    xp, (c, a, b) = t.both(seen, zero, low)
+    return xp.where(c, a, b)
+
+
+@operator("RotaryEmbedding")
+def rotary_embedding(
+    t: Tools,
+    x: Value,
+    cos: Value,
+    sin: Value,
+    places: Value = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Value:
+    xp, shape = t.xp(x), x.shape
+    if x.ndim == 3:
+        if not num_heads:
+            raise t.refusal("RotaryEmbedding of three axes without num_heads is not mapped")
+        x = xp.reshape(x, (*shape[:2], num_heads, shape[2] // num_heads))
+    else:
+        x = xp.permute_dims(x, (0, 2, 1, 3))
+    if places is not None:
+        parts = [t.both(cache, places) for cache in (cos, sin)]
+        cos, sin = (
+            both.reshape(both.take(c, both.reshape(i, (math.prod(i.shape),)), axis=0), (*i.shape, c.shape[-1]))
+            for both, (c, i) in parts
+        )
+    size = rotary_embedding_dim or x.shape[3]
+    moved, rest = x[..., :size], x[..., size:]
+    a, b = (moved[..., ::2], moved[..., 1::2]) if interleaved else (moved[..., : size // 2], moved[..., size // 2 :])
+    xp, (a, b, c, s) = t.both(a, b, cos, sin)
+    c, s = xp.expand_dims(c, axis=2), xp.expand_dims(s, axis=2)
+    real = xp.subtract(xp.multiply(c, a), xp.multiply(s, b))
+    imaginary = xp.add(xp.multiply(s, a), xp.multiply(c, b))
+    if interleaved:
+        pair = (xp.expand_dims(real, axis=-1), xp.expand_dims(imaginary, axis=-1))
+        turned = xp.reshape(xp.concat(pair, axis=-1), moved.shape)
+    else:
+        turned = xp.concat((real, imaginary), axis=-1)
+    found = xp.concat((turned, t.ref(rest)), axis=-1) if rest.shape[-1] else turned
+    return xp.reshape(found, shape) if len(shape) == 3 else xp.permute_dims(found, (0, 2, 1, 3))
+
+
+@operator("LinearAttention")
+def linear_attention(
+    t: Tools,
+    query: Value,
+    key: Value,
+    value: Value,
+    state: Value = None,
+    decay: Value = None,
+    beta: Value = None,
+    *,
+    chunk_size: int = 64,
+    kv_num_heads: int,
+    q_num_heads: int,
+    scale: float = 0.0,
+    update_rule: bytes = b"gated_delta",
+) -> Any:
+    batch, steps, _ = query.shape
+    dtype, kept = name_of(query), name_of(query if state is None else state)
+    heads, wanted = kv_num_heads, (decay is not None, beta is not None)
+    rules = {b"linear": (False, False), b"gated": (True, False), b"delta": (False, True), b"gated_delta": (True, True)}
+    if rules.get(update_rule) != wanted:
+        raise t.refusal(f"LinearAttention by {update_rule.decode()} with other inputs is not mapped")
+    q = t.ref(t.cast(_heads(t, query, q_num_heads), "f32"))
+    k, v = (t.ref(t.cast(_heads(t, x, heads), "f32")) for x in (key, value))
+    xp, size, width = t.xp(q), k.shape[3], v.shape[3]
+    gates = None if decay is None else xp.exp(t.ref(t.cast(_heads(t, decay, heads), "f32")))
+    shares = None if beta is None else t.ref(t.cast(_heads(t, beta, beta.shape[2]), "f32"))
+    now = xp.zeros((batch, heads, size, width), dtype=xp.float32) if state is None else t.ref(t.cast(state, "f32"))
+    outs = []
+    for at in range(steps):
+        one = slice(at, at + 1)
+        column = xp.matrix_transpose(k[:, :, one])
+        row = v[:, :, one]
+        if gates is not None:
+            now = xp.multiply(now, xp.matrix_transpose(gates[:, :, one]))
+        if shares is not None:
+            row = xp.multiply(shares[:, :, one], xp.subtract(row, xp.matmul(k[:, :, one], now)))
+        now = xp.add(now, xp.multiply(column, row))
+        read = now if q_num_heads == heads else xp.repeat(now, q_num_heads // heads, axis=1)
+        outs.append(xp.matmul(q[:, :, one], read))
+    found = xp.multiply(xp.concat(outs, axis=2), scale or 1.0 / math.sqrt(size))
+    found = xp.reshape(xp.permute_dims(found, (0, 2, 1, 3)), (batch, steps, q_num_heads * width))
+    return (t.cast(found, dtype), t.cast(now, kept))[: t.outputs]
+
+
+@operator("CausalConvWithState")
+def causal_conv(
+    t: Tools, x: Value, w: Value, b: Value = None, state: Value = None, *, activation: bytes = b"none"
+) -> Any:
+    size, dtype = w.shape[2], name_of(x)
+    if state is None:
+        state = t.cast(np.zeros((*x.shape[:2], size - 1)), dtype)
+    whole = t.ref(_joined(t, state, x, 2)) if size > 1 else t.ref(x)
+    xp = t.xp(whole)
+    found = t.dnn.conv(
+        xp.expand_dims(whole, axis=2),
+        t.ref(t.xp(w).expand_dims(w, axis=2)),
+        groups=x.shape[1],
+        bias=None if b is None else t.ref(b),
+    )
+    found = xp.squeeze(found, axis=2)
+    if activation in (b"silu", b"swish"):
+        found = t.cast(t.map("x / (1.0 + exp(-x))", x=t.cast(found, "f32")), dtype)
+    elif activation != b"none":
+        raise t.refusal(f"the activation {activation.decode()} is not mapped")
+    return (found, whole[:, :, whole.shape[2] - (size - 1) :])[: t.outputs]
+
+
+@operator("SwiGLU")
+def swiglu(t: Tools, a: Value, b: Value, *, alpha: float = 1.0) -> Value:
+    return t.map("a / (1.0 + exp(-alpha * a)) * b", a=a, b=b, alpha=alpha)

@@ -1,0 +1,102 @@
+"""``Recorded``: a mapped graph that is recorded once for each set of input shapes, and replayed."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from callboard.core.errors import AccelError, GpuRefStale
+from callboard.core.operand import Operand
+from callboard.kernel.engine.mapped.graph import Mapped, stays_on_host
+from callboard.kernel.memory import Copy
+from callboard.kernel.recording import recorder
+
+__all__ = ["MOST_RECORDINGS", "Recorded"]
+
+MOST_RECORDINGS = 16
+"""Sets of shapes whose recordings are kept; those used least recently give way."""
+MOST_SEEN = 1024
+
+
+class Recorded:
+    """Executes a graph by recordings of its ops.
+
+    The first execution with a set of shapes runs op by op, which puts constants on the device; the second is recorded;
+    later ones are replays. What cannot be recorded always runs op by op.
+
+    Args:
+        runner: The graph.
+        record: ``dev.record`` of the plan's device.
+    """
+
+    def __init__(self, runner: Mapped, record: Callable[..., Any]) -> None:
+        self._runner = runner
+        self._record = record
+        self._resident: Any = None
+        self._seen: dict[Any, bool] = {}
+        """False: not yet recorded; True: it cannot be."""
+        self._recordings: OrderedDict[Any, Any] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._recordings)
+
+    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any) -> list[Any]:
+        """Execute it; see :meth:`Mapped.run <callboard.kernel.engine.mapped.graph.Mapped.run>`."""
+        if recorder.get() is not None:  # the caller's own recording takes the ops
+            return self._runner.run(submit, plan, given, resident)
+        if resident is not self._resident:  # other weights, or arrays of another generation
+            self._resident = resident
+            self._recordings.clear()
+            self._seen.clear()
+        arrays = []
+        for at, array in enumerate(given):
+            if isinstance(array, Operand) or stays_on_host(array):
+                arrays.append(array)
+            else:
+                plan.check_host(at, array)
+                arrays.append(plan.put(array))
+        key = tuple(
+            each.layout.wire if isinstance(each, Operand) else (each.dtype.str, each.shape, each.tobytes())
+            for each in arrays
+        )
+        inputs = {f"x{at}": each for at, each in enumerate(arrays) if isinstance(each, Operand)}
+        found = self._recordings.get(key)
+        if found is None and (found := self._recorded(key, submit, plan, arrays, resident, inputs)) is None:
+            return self._runner.run(submit, plan, arrays, resident)
+        self._recordings.move_to_end(key)
+        outs = found.replay(**inputs)
+        # Each replay writes the recording's own memory again.
+        return [submit(Copy(src=out)) for out in (outs if isinstance(outs, tuple) else (outs,))]
+
+    def _recorded(
+        self, key: Any, submit: Any, plan: Any, arrays: Sequence[Any], resident: Any, inputs: dict[str, Any]
+    ) -> Any:
+        """A recording, or None if there is none (yet)."""
+        if key not in self._seen:
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            self._seen[key] = False
+            return None
+        if self._seen[key] or len({id(each) for each in inputs.values()}) < len(inputs):
+            return None
+        recording = self._record(**inputs)
+
+        def put(array: Any) -> Any:
+            """Copy a host array that the graph has computed of shapes; the recording uses the copy again."""
+            token = recorder.set(None)
+            try:
+                return plan.put(array)
+            finally:
+                recorder.reset(token)
+
+        try:
+            with recording:
+                recording.returns(*self._runner.run(submit, plan, arrays, resident, put))
+        except GpuRefStale:
+            raise
+        except (AccelError, ValueError, TypeError, RuntimeError):
+            self._seen[key] = True
+            return None
+        self._recordings[key] = recording
+        while len(self._recordings) > MOST_RECORDINGS:
+            self._recordings.popitem(last=False)
+        return recording

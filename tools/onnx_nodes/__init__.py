@@ -1,0 +1,1 @@
+"""ONNX's own suite of nodes against ``dev.engine``."""
