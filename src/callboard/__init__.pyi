@@ -22,6 +22,7 @@ from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
 from callboard.actors.loops.end import END as END
 from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
+from callboard.agents.cache.disk import EmbeddingFile as EmbeddingFile
 from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
 from callboard.agents.graph.actor import LangGraphGpuActor as LangGraphGpuActor
 from callboard.agents.graph.checkpoints.store import Checkpoints as Checkpoints
