@@ -58,6 +58,7 @@ from callboard.agents.index.hnsw import HnswVectorIndex as HnswVectorIndex
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex
+from callboard.agents.mcp import mcp_server as mcp_server
 from callboard.agents.rag.answer import Citation as Citation
 from callboard.agents.rag.answer import RagAnswer as RagAnswer
 from callboard.agents.rag.context import RagContext as RagContext

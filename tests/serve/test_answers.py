@@ -31,7 +31,7 @@ DOCUMENTS = [
 
 @pytest.fixture(autouse=True, scope="module")
 def client_is_imported() -> None:
-    """Its import takes seconds, many on a busy machine: not on the event loop, which the server shares, nor in a limit."""
+    """Its import takes seconds, more on a busy machine: not on the loop that the server shares, nor in a limit."""
     openai.AsyncOpenAI(base_url="http://localhost", api_key="none").chat  # noqa: B018
 
 

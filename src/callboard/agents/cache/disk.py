@@ -143,7 +143,7 @@ class EmbeddingFile:
 
     def _write(self, given: list[tuple[bytes, bytes, float, float]]) -> None:
         rows = [(key, row, zlib.crc32(row, zlib.crc32(key)), expires, now) for key, row, expires, now in given]
-        with _transaction(self._db):
+        with _Transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", rows)
             while self._bytes() > self._max_bytes and (count := self._one("SELECT count(*) FROM vectors")):
                 self._db.execute("DELETE FROM vectors WHERE expires <= ?", [time.time()])
@@ -203,7 +203,7 @@ class EmbeddingFile:
         self._db = self._opened()
 
 
-class _transaction:
+class _Transaction:
     """All statements of a section are done, or none."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -213,7 +213,7 @@ class _transaction:
         self._db.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._db.in_transaction:  # a full disk has ended it
+        if self._db.in_Transaction:  # a full disk has ended it
             self._db.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
