@@ -51,6 +51,7 @@ from callboard.agents.graph.stateful.types import Overwrite as Overwrite
 from callboard.agents.graph.stateful.types import Runtime as Runtime
 from callboard.agents.graph.stateful.types import Send as Send
 from callboard.agents.graph.stateful.types import StateSnapshot as StateSnapshot
+from callboard.agents.haystack import haystack_store as haystack_store
 from callboard.agents.index.cpu import CpuVectorIndex as CpuVectorIndex
 from callboard.agents.index.device import DeviceVectorIndex as DeviceVectorIndex
 from callboard.agents.index.fusion import fuse as fuse
