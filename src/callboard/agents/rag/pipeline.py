@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -282,7 +281,7 @@ class RagPipeline:
                     run.spent("generate", begun)
             if pieces:
                 text = "".join(pieces)
-                citations = [_cited(each, text) for each in citations]
+                citations = [_cited(each) if f"[{each.number}]" in text else each for each in citations]
             else:
                 with deadline:
                     text, citations = await self._extracted(run, citations)
@@ -366,8 +365,8 @@ def _checked(stages: Mapping[str, RagStage]) -> dict[str, RagStage]:
     return {name: stages.get(name, RagStage()) for name in STAGES}
 
 
-def _cited(citation: Citation, text: str) -> Citation:
-    return replace(citation, cited=True) if f"[{citation.number}]" in text else citation
+def _cited(citation: Citation) -> Citation:
+    return Citation(citation.number, citation.passage, citation.score, cited=True)
 
 
 async def _in_time(
@@ -383,9 +382,10 @@ async def _in_time(
     try:
         while True:
             with deadline:
-                piece = await anext(source, None)
-            if piece is None:
-                return
+                try:
+                    piece = await source.__anext__()
+                except StopAsyncIteration:
+                    return
             yield piece
     finally:
         if own is not None:
