@@ -149,4 +149,4 @@ async def test_a_lost_device_costs_time_in_every_stage() -> None:
     assert (found.text, found.skipped) == (expected.text, {})
     assert len(embed.calls) == 6
     with pytest.raises(cb.ContextLost):
-        await answer(Lossy(1, 2, 3), {})
+        await answer(Lossy(1, 2), {})

@@ -185,7 +185,7 @@ class EmbeddingFile:
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")
             db.executescript(SCHEMA)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else can close it
             db.close()
             raise
         return db

@@ -32,7 +32,6 @@ from callboard.agents.rag.retrieval import Retrieval
 from callboard.agents.rag.stages import Deadline, RagStage, Stage, left_out
 from callboard.agents.rag.stream import RagStream
 from callboard.core.errors import ContextLost
-from callboard.retry import retrying
 
 __all__ = ["RagPipeline"]
 
@@ -103,8 +102,6 @@ class RagPipeline:
         if not timeout > 0:
             raise ValueError(f"timeout is {timeout}; it must be positive")
         self.cache = embed if isinstance(embed, EmbeddingCache) or embed is None else EmbeddingCache(embed)
-        # Of passages and sentences; questions have their stage, which does the same.
-        self._embedded = None if self.cache is None else retrying(ContextLost, attempts=3)(self.cache.get_many)
         self._library, self._context, self._prefixes, self._timeout = Library(chunking), context, prefixes, timeout
         text = TextIndex(tokens=terms) if words is True else words or None
         self._retrieval = Retrieval(index, text, options["retrieve"], positive("candidates", candidates))
@@ -143,11 +140,11 @@ class RagPipeline:
 
     async def _apply(self, change: Change) -> Ingested:
         vectors = None
-        if self._embedded is not None and change.added:
+        if self.cache is not None and change.added:
             texts = [each.described for each in change.added]
             prefix = self._prefixes[1]
             parts = [texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)]
-            vectors = np.concatenate([await self._embedded(part, prefix=prefix) for part in parts])
+            vectors = np.concatenate([await _rows(self.cache, part, prefix) for part in parts])
         self._retrieval.upsert(change.added, vectors)
         self._library.apply(change)
         self._retrieval.delete(change.removed)
@@ -316,10 +313,10 @@ class RagPipeline:
     async def _extracted(self, run: RagRun, citations: list[Citation]) -> tuple[str, list[Citation]]:
         """An answer of the passages' own sentences."""
         found, cosines = sentences_of(citations), None
-        if self._embedded is not None and found and "embed" not in run.skipped:
+        if self.cache is not None and found and "embed" not in run.skipped:
             try:
-                (asked,) = await self._embedded([run.query.text], prefix=self._prefixes[0])
-                rows = await self._embedded([each.text for each in found], prefix=self._prefixes[1])
+                (asked,) = await _rows(self.cache, [run.query.text], self._prefixes[0])
+                rows = await _rows(self.cache, [each.text for each in found], self._prefixes[1])
             except Exception as e:  # of the user's function: words alone decide
                 if self._embed.options.on_failure == "fail":
                     raise
@@ -363,6 +360,14 @@ def _checked(stages: Mapping[str, RagStage]) -> dict[str, RagStage]:
         if name not in STAGES or not isinstance(options, RagStage):
             raise ValueError(f"stages has {name!r}: {options!r}; give a RagStage for {', '.join(STAGES)}")
     return {name: stages.get(name, RagStage()) for name in STAGES}
+
+
+async def _rows(cache: EmbeddingCache, texts: list[str], prefix: str) -> Any:
+    """The vectors of passages or sentences. If their context is lost, they are computed once more."""
+    try:
+        return await cache.get_many(texts, prefix=prefix)
+    except ContextLost:
+        return await cache.get_many(texts, prefix=prefix)
 
 
 def _cited(citation: Citation) -> Citation:
