@@ -34,7 +34,8 @@ def test_documents_are_found_by_vectors_and_words() -> None:
     axes = np.eye(3).tolist()
     texts = ["a lost context", "a full queue", "a plan for a shape"]
     documents = [
-        Document(content=text, embedding=axis, meta={"n": n}) for n, (text, axis) in enumerate(zip(texts, axes))
+        Document(content=text, embedding=axis, meta={"n": n})
+        for n, (text, axis) in enumerate(zip(texts, axes, strict=True))
     ]
     assert store.embedding_retrieval(axes[0]) == []
     assert store.write_documents([*documents, Document(content="a queue without a vector", meta={"n": 9})]) == 4

@@ -182,7 +182,7 @@ class EmbeddingCache:
             self._disk.write(self._keys.scope, {key: row[0]}, self._ttl)
 
     def invalidate(self, text: str, *, prefix: str = "") -> bool:
-        """Forget the vector of a text; whether there was one in memory. One that is being computed now is not kept either."""
+        """Forget the vector of a text; whether there was one in memory. One that is computed now is not kept either."""
         key = self._keys.of(text, prefix)
         computing = self._flights.pop(key, None) is not None
         if self._disk is not None:

@@ -48,8 +48,8 @@ def add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         const="stdio",
         type=_transport,
         metavar="PORT",
-        help="no question: be a tool of the Model Context Protocol, 'ask', for the program that has started this one, or "
-        "under http://127.0.0.1:PORT/mcp; needs the extra mcp",
+        help="in place of a question: be a tool of the Model Context Protocol, for the program that starts this one, "
+        "or under http://127.0.0.1:PORT/mcp; needs the extra: pip install 'callboard[mcp]'",
     )
     parser.add_argument("--device", default="cpu", help="device of the encoder; default: %(default)s")
     parser.add_argument("--no-cache", action="store_true", help="keep no vectors for the next question")
