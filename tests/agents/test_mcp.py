@@ -26,7 +26,7 @@ async def double(x: int, times: int = 1) -> int:
     """Doubles a number."""
     if times < 0:
         raise ValueError("times is negative")
-    return x * 2**times
+    return x << times
 
 
 def count(words: list[str]) -> int:

@@ -66,7 +66,7 @@ def _store_class() -> Any:
         def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Any]:
             return [each for each in self._documents.values() if self._passes(each, filters)]
 
-        def write_documents(self, documents: list[Any], policy: Any = DuplicatePolicy.NONE) -> int:
+        def write_documents(self, documents: Any, policy: Any = DuplicatePolicy.NONE) -> int:
             if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
                 raise ValueError("documents must be a list of Documents of Haystack")
             last = {each.id: each for each in documents}

@@ -166,8 +166,8 @@ class EmbeddingFile:
                 raise
             except sqlite3.DatabaseError as e:
                 self._begin_anew(e)
-        except (OSError, sqlite3.Error) as e:
-            log.warning("%s: %s; what it was asked for was not done", self.path, e)
+        except Exception as e:  # nobody waits for a write, and no reader is to fail for it
+            log.warning("%s: %r; what it was asked for was not done", self.path, e)
         return otherwise
 
     def _opened(self) -> sqlite3.Connection:
@@ -213,7 +213,7 @@ class _Transaction:
         self._db.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._db.in_Transaction:  # a full disk has ended it
+        if self._db.in_transaction:  # a full disk has ended it
             self._db.execute("COMMIT" if kind is None else "ROLLBACK")
 
 

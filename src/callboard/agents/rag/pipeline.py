@@ -315,7 +315,9 @@ class RagPipeline:
         found, cosines = sentences_of(citations), None
         if self.cache is not None and found and "embed" not in run.skipped:
             try:
-                (asked,) = await _rows(self.cache, [run.query.text], self._prefixes[0])
+                asked = self.cache.peek(run.query.text, prefix=self._prefixes[0])
+                if asked is None:
+                    (asked,) = await _rows(self.cache, [run.query.text], self._prefixes[0])
                 rows = await _rows(self.cache, [each.text for each in found], self._prefixes[1])
             except Exception as e:  # of the user's function: words alone decide
                 if self._embed.options.on_failure == "fail":
