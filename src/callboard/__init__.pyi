@@ -24,6 +24,7 @@ from callboard.actors.loops.end import END as END
 from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
 from callboard.agents.cache.disk import EmbeddingFile as EmbeddingFile
 from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
+from callboard.agents.document_store import haystack_store as haystack_store
 from callboard.agents.graph.actor import LangGraphGpuActor as LangGraphGpuActor
 from callboard.agents.graph.checkpoints.store import Checkpoints as Checkpoints
 from callboard.agents.graph.dag import NodeGraph as NodeGraph
@@ -51,7 +52,6 @@ from callboard.agents.graph.stateful.types import Overwrite as Overwrite
 from callboard.agents.graph.stateful.types import Runtime as Runtime
 from callboard.agents.graph.stateful.types import Send as Send
 from callboard.agents.graph.stateful.types import StateSnapshot as StateSnapshot
-from callboard.agents.haystack import haystack_store as haystack_store
 from callboard.agents.index.cpu import CpuVectorIndex as CpuVectorIndex
 from callboard.agents.index.device import DeviceVectorIndex as DeviceVectorIndex
 from callboard.agents.index.fusion import fuse as fuse
@@ -59,7 +59,6 @@ from callboard.agents.index.hnsw import HnswVectorIndex as HnswVectorIndex
 from callboard.agents.index.protocol import Neighbours as Neighbours
 from callboard.agents.index.protocol import VectorIndex as VectorIndex
 from callboard.agents.index.text import TextIndex as TextIndex
-from callboard.agents.mcp import mcp_server as mcp_server
 from callboard.agents.rag.answer import Citation as Citation
 from callboard.agents.rag.answer import RagAnswer as RagAnswer
 from callboard.agents.rag.context import RagContext as RagContext
@@ -79,6 +78,7 @@ from callboard.agents.state.errors import LeaseLost as LeaseLost
 from callboard.agents.state.errors import LeaseTimeout as LeaseTimeout
 from callboard.agents.state.errors import StateLost as StateLost
 from callboard.agents.state.values import StateView as StateView
+from callboard.agents.tools import mcp_server as mcp_server
 from callboard.clusters import Cluster as Cluster
 from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType
