@@ -4,8 +4,11 @@
     OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 python benchmarks/vector_index.py --quick --device cpu
     python benchmarks/vector_index.py --device cuda --rows 10000000 --queries 1024
 
-Clustered vectors, cosine, the 10 nearest. faiss is measured where it is installed. A GPU measures
-``DeviceVectorIndex``, and blocked products and top-k of torch where that has a GPU.
+    OMP_NUM_THREADS=1 python benchmarks/vector_index.py --hnsw
+
+Clustered vectors, cosine, the 10 nearest. faiss is measured where it is installed. With ``--hnsw``, graphs in place of
+exact search: ``HnswVectorIndex``, and faiss and hnswlib called directly, with 16 links and 128 and 64 candidates. A GPU
+measures ``DeviceVectorIndex``, and blocked products and top-k of torch where that has a GPU.
 """
 
 import argparse
@@ -26,6 +29,7 @@ K = 10
 
 def _extend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--hnsw", action="store_true", help="graphs, in place of exact search")
     parser.add_argument("--dim", type=int, default=384)
     parser.add_argument("--queries", type=int, default=32, help="of a batch (default 32)")
 
@@ -87,6 +91,27 @@ def searches(given: Any, rows: Any) -> dict[str, Callable[[Any], Any]]:
         flat.add(rows)
         found[name] = lambda queries, flat=flat: flat.search(queries, K)[1]
     return found
+
+
+def graphs(given: Any, rows: Any) -> dict[str, Callable[[Any], Any]]:
+    """As :func:`searches`, by graphs; vectors of length 1 have the same neighbours by distance."""
+    faiss, hnswlib = importlib.import_module("faiss"), importlib.import_module("hnswlib")
+    faiss.omp_set_num_threads(1)
+    index = cb.HnswVectorIndex(given.dim)
+    index.upsert(range(given.rows), rows)
+    raw = faiss.IndexHNSWFlat(given.dim, 16)
+    raw.hnsw.efConstruction, raw.hnsw.efSearch = 128, 64
+    raw.add(rows)
+    other = hnswlib.Index("l2", given.dim)
+    other.init_index(given.rows, M=16, ef_construction=128)
+    other.add_items(rows, num_threads=1)
+    other.set_ef(64)
+    other.set_num_threads(1)
+    return {
+        "callboard": lambda queries: index.search_now(queries, K).ids,
+        "faiss": lambda queries: raw.search(queries, K)[1],
+        "hnswlib": lambda queries: other.knn_query(queries, K)[0],
+    }
 
 
 def on_device(given: Any, rows: Any, queries: Any, seconds: float) -> dict[str, Callable[[], float]]:
@@ -154,8 +179,8 @@ def main() -> None:
     rows, queries = clustered(given)
     bars: list[Bar] = []
     if given.device == "cpu" or kind_of(given.device) == "cpu":
-        subjects = searches(given, rows)
-        exact = subjects["NumPy"](queries)
+        subjects = graphs(given, rows) if given.hnsw else searches(given, rows)
+        exact = np.argsort(-(queries @ rows.T), axis=1)[:, :K]
         recall = {
             name: float(np.mean([len({*a} & {*b}) / K for a, b in zip(search(queries), exact, strict=True)]))
             for name, search in subjects.items()
@@ -166,10 +191,14 @@ def main() -> None:
             runs = {name: timed(lambda s=s, b=batch: s(queries[:b]), batch, seconds) for name, s in subjects.items()}
             title = f"batch {batch}"
             found = interleave(runs, given.rounds, title)
-            record[title] = table(f"{given.rows} x {given.dim}, {title}, us per query", found, micros, "NumPy")
-            for peer in ("NumPy", "faiss"):
-                ratio = ratios(found, peer, "f32")
-                bars.append(Bar(f"speed of f32, {title}, to {peer}", ratio and ratio["median"], 0.9, at_least=True))
+            ours, peers = ("callboard", ("hnswlib", "faiss")) if given.hnsw else ("f32", ("NumPy", "faiss"))
+            record[title] = table(f"{given.rows} x {given.dim}, {title}, us per query", found, micros, peers[0])
+            for peer in peers:
+                ratio = ratios(found, peer, ours)
+                bars.append(Bar(f"speed of {ours}, {title}, to {peer}", ratio and ratio["median"], 0.9, at_least=True))
+            if not given.hnsw:
+                ratio = ratios(found, "f16", "faiss")
+                bars.append(Bar(f"time of f16, {title}, to faiss", ratio and ratio["median"], 0.4, at_least=False))
     else:
         found = interleave(on_device(given, rows, queries, seconds), given.rounds, given.device)
         record["device"] = table(f"{given.rows} x {given.dim}, batch {given.queries}", found, micros, "device")

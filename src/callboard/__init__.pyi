@@ -22,7 +22,9 @@ from callboard.actors import Request as Request
 from callboard.actors import Terminated as Terminated
 from callboard.actors.loops.end import END as END
 from callboard.agents.cache.cache import EmbeddingCache as EmbeddingCache
+from callboard.agents.cache.disk import EmbeddingFile as EmbeddingFile
 from callboard.agents.cache.stats import EmbeddingCacheStats as EmbeddingCacheStats
+from callboard.agents.document_store import haystack_store as haystack_store
 from callboard.agents.graph.actor import LangGraphGpuActor as LangGraphGpuActor
 from callboard.agents.graph.checkpoints.store import Checkpoints as Checkpoints
 from callboard.agents.graph.dag import NodeGraph as NodeGraph
@@ -76,6 +78,7 @@ from callboard.agents.state.errors import LeaseLost as LeaseLost
 from callboard.agents.state.errors import LeaseTimeout as LeaseTimeout
 from callboard.agents.state.errors import StateLost as StateLost
 from callboard.agents.state.values import StateView as StateView
+from callboard.agents.tools import mcp_server as mcp_server
 from callboard.clusters import Cluster as Cluster
 from callboard.clusters import cluster as cluster
 from callboard.core.dtype import DType as DType

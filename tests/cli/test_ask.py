@@ -89,6 +89,7 @@ def test_the_wheel_has_the_pages() -> None:
         (["--retrieval", "text", "--model", "localhost"], "give one such as http://"),
         (["--retrieval", "text", "--model", "http://127.0.0.1:9/"], "cannot be reached"),
         (["--retrieval", "text", " "], "give a question"),
+        (["--mcp", "stdio"], "give a question, or --mcp in its place"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(

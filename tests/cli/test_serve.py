@@ -405,7 +405,7 @@ def test_tls_options_without_a_certificate_are_refused(
 def test_the_demo_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["serve", "--demo"]) == 2
-    says = "the MiniLM model needs the package 'safetensors'; install it with: pip install 'callboard[demo]'"
+    says = "the MiniLM model needs the package 'safetensors'; install it with: pip install 'callboard[agents]'"
     assert says in capsys.readouterr().err
 
 

@@ -20,12 +20,19 @@ for _package in ("starlette", "uvicorn"):
     lazily.importorskip(_package, reason="for the extra serve")
 openai: Any = lazily.importorskip("openai", reason="OpenAI's client is not installed")
 
-TIMEOUT = 60.0
+TIMEOUT = 180.0
+"""Bounds of a test, of a request and of a host's start: a busy machine may take a tenth of them."""
 DOCUMENTS = [
     cb.Document("loss.md", "# Loss\n\nA lost context fails its arrays.\n"),
     cb.Document("queues.md", "# Queues\n\nA full queue refuses requests at once.\n"),
     cb.Document("units.md", "# Größe\n\nEin Kontext heißt Generation – immer. 👍\n"),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def client_is_imported() -> None:
+    """Its import takes seconds, more on a busy machine: not on the loop that the server shares, nor in a limit."""
+    openai.AsyncOpenAI(base_url="http://localhost", api_key="none").chat  # noqa: B018
 
 
 class Letters(cb.ResidentActor):
@@ -62,7 +69,7 @@ def question(text: str, **options: Any) -> dict[str, Any]:
     return {"model": "docs", "messages": [{"role": "user", "content": text}], **options}
 
 
-@pytest.mark.timeout(TIMEOUT + 10)
+@pytest.mark.timeout(TIMEOUT + 10, func_only=True)
 async def test_answers_have_citations_whole_and_streamed() -> None:
     expected = "A full queue refuses requests at once. [1]\n\n[1] queues.md:3 Queues"
     async with asking(answering("thread")) as client:
@@ -87,7 +94,7 @@ async def test_answers_have_citations_whole_and_streamed() -> None:
 
 @pytest.mark.fault
 @pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only")
-@pytest.mark.timeout(TIMEOUT + 10)
+@pytest.mark.timeout(TIMEOUT + 10, func_only=True)
 async def test_a_host_that_is_killed_under_load_fails_no_request() -> None:
     app, each = answering("process"), 6
     async with asking(app) as client:

@@ -37,8 +37,9 @@ def matrix(name: str, value: Any, *, columns: int | None, rows: int | None = Non
         raise ShapeError(f"{name} has shape {list(np.shape(value))}; expected {wanted}, or a single vector")
     if rows is not None and len(array) != rows:
         raise ShapeError(f"{name} has {len(array)} rows for {rows} items; give one row for each item, in their order")
-    with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(array, np.float32)
+    if array.dtype != np.float32 or not array.flags.c_contiguous:
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(array, np.float32)
     squares = np.einsum("ij,ij->i", array, array, dtype=np.float64)
     if not (squares < LARGEST**2).all():  # false for NaN, too
         row = int(np.argmin(squares < LARGEST**2))

@@ -125,3 +125,28 @@ async def test_a_query_that_is_cancelled_leaves_the_others_alone() -> None:
         go.set()
         assert (await second).citations
         assert (await asyncio.gather(first, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+
+
+class Lossy(Letters):
+    """Loses its device at some of its calls."""
+
+    def __init__(self, *lossy: int) -> None:
+        super().__init__()
+        self.lossy = lossy
+
+    async def __call__(self, texts: list[str]) -> Any:
+        found = await super().__call__(texts)
+        if len(self.calls) in self.lossy:
+            raise cb.ContextLost(f"at call {len(self.calls)}")
+        return found
+
+
+async def test_a_lost_device_costs_time_in_every_stage() -> None:
+    """In an ingestion, for the question, and for the sentences of its passages."""
+    expected = await answer(Letters(), {})
+    embed = Lossy(1, 3, 5)
+    found = await answer(embed, {})
+    assert (found.text, found.skipped) == (expected.text, {})
+    assert len(embed.calls) == 6
+    with pytest.raises(cb.ContextLost):
+        await answer(Lossy(1, 2), {})

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.actors.clock import Clock, LoopClock
+from callboard.agents.cache.disk import EmbeddingFile, OnDisk
 from callboard.agents.cache.embedding import Embed, Embedding, EmbedExecutor
 from callboard.agents.cache.flight import Flight
 from callboard.agents.cache.keys import Key, KeyKind, Keys
@@ -52,6 +53,8 @@ class EmbeddingCache:
         max_batch: Texts in one call of ``embed``; None for no limit.
         executor: ``"loop"`` calls ``embed`` on the event loop, ``"thread"`` on a thread; ``"auto"`` on the loop if it
             is a coroutine function or a resident actor's method.
+        disk: An :class:`EmbeddingFile`, which is searched for what is not in memory, and keeps what is computed for
+            later runs.
         clock: Tells the time; for tests.
 
     Attributes:
@@ -75,6 +78,7 @@ class EmbeddingCache:
         keys: KeyKind = "digest",
         max_batch: int | None = None,
         executor: EmbedExecutor = "auto",
+        disk: EmbeddingFile | None = None,
         clock: Clock | None = None,
     ) -> None:
         kept = as_dtype(dtype)
@@ -95,7 +99,9 @@ class EmbeddingCache:
         self._make_store = partial(self._new_store, Lru if policy == "lru" else TinyLfu)
         self._store: Store | None = None
         self._flights: dict[Key, Flight] = {}
-        self._hits = self._misses = self._coalesced = self._calls = self._failed = 0
+        self._disk = disk
+        self._left: dict[Key, float] = {}  # seconds that vectors of the file may still be kept
+        self._hits = self._misses = self._coalesced = self._calls = self._failed = self._disk_hits = 0
         if dim is not None:
             self._has_dim(positive("dim", dim))
 
@@ -172,16 +178,22 @@ class EmbeddingCache:
         key = self._keys.of(text, prefix)
         self._flights.pop(key, None)
         self._has_dim(row.shape[1]).put(key, row[0], self._clock.time() + self._ttl)
+        if self._disk is not None:
+            self._disk.write(self._keys.scope, {key: row[0]}, self._ttl)
 
     def invalidate(self, text: str, *, prefix: str = "") -> bool:
-        """Forget the vector of a text; whether there was one. One that is being computed now is not kept either."""
+        """Forget the vector of a text; whether there was one in memory. One that is computed now is not kept either."""
         key = self._keys.of(text, prefix)
         computing = self._flights.pop(key, None) is not None
+        if self._disk is not None:
+            self._disk.forget(self._keys.scope, key)
         return (self._store is not None and self._store.remove(key)) or computing
 
     def clear(self) -> None:
-        """Forget all vectors, and do not keep those that are being computed now."""
+        """Forget all vectors, also those of this model on disk, and do not keep those that are being computed now."""
         self._flights.clear()
+        if self._disk is not None:
+            self._disk.forget(self._keys.scope, None)
         if self._store is not None:
             for key in self._store.all_keys():
                 self._store.remove(key)
@@ -205,6 +217,7 @@ class EmbeddingCache:
             entries=len(store) if store else 0,
             bytes=store.bytes if store else 0,
             max_bytes=self._max_bytes,
+            disk_hits=self._disk_hits,
         )
 
     def __len__(self) -> int:
@@ -231,12 +244,28 @@ class EmbeddingCache:
             flights.append(flight)
         return flights
 
-    async def _compute(self, texts: list[str]) -> Rows:
+    async def _compute(self, texts: dict[Key, str]) -> Sequence[Rows] | Rows:
+        if self._disk is None:
+            return await self._called(list(texts.values()))
+        asked = self._disk.read(self._keys.scope, list(texts), self._dtype)
+        found: dict[Key, OnDisk] = await asyncio.wrap_future(asked)
+        dim = self.dim or next((len(row) for row, _ in found.values()), 0)
+        rows = {key: row for key, (row, _) in found.items() if len(row) == dim}
+        self._left |= {key: found[key][1] for key in rows}
+        self._disk_hits += len(rows)
+        self._misses -= len(rows)
+        missing = {key: text for key, text in texts.items() if key not in rows}
+        if missing:
+            rows |= dict(zip(missing, await self._called(list(missing.values())), strict=True))
+        return [rows[key] for key in texts]
+
+    async def _called(self, texts: list[str]) -> Rows:
         self._calls += 1
         return await self._embedding(texts)
 
     def _ended(self, flight: Flight, rows: dict[Key, Rows] | None) -> None:
         kept = [key for key in flight.keys if self._flights.get(key) is flight]  # not: invalidated, or put meanwhile
+        left = {key: self._left.pop(key) for key in flight.keys if key in self._left}
         for key in kept:
             del self._flights[key]
         if rows is None:
@@ -244,7 +273,9 @@ class EmbeddingCache:
             return
         for key in kept:
             row = rows[key]
-            self._has_dim(len(row)).put(key, row, self._clock.time() + self._ttl)
+            self._has_dim(len(row)).put(key, row, self._clock.time() + min(self._ttl, left.get(key, self._ttl)))
+        if self._disk is not None and (new := {key: rows[key] for key in kept if key not in left}):
+            self._disk.write(self._keys.scope, new, self._ttl)
 
     def _has_dim(self, dim: int) -> Store:
         if self._store is None:

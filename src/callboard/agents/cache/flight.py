@@ -1,7 +1,7 @@
 """A call of the embedding function that is under way, and the callers that wait for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,22 +16,22 @@ class Flight:
 
     Args:
         texts: What is computed, by key.
-        compute: Returns a row for each text.
+        compute: Gets the texts by key, returns a row for each.
         ended: Called once, with the flight and its rows by key, or with None if it failed.
     """
 
     def __init__(
         self,
         texts: dict[Key, str],
-        compute: Callable[[list[str]], Awaitable[NDArray[Any]]],
+        compute: Callable[[dict[Key, str]], Awaitable[Sequence[NDArray[Any]] | NDArray[Any]]],
         ended: "Callable[[Flight, dict[Key, NDArray[Any]] | None], None]",
     ) -> None:
         self.keys = tuple(texts)
         self._waiters = 0
         self._compute, self._ended = compute, ended
-        self._task = asyncio.ensure_future(self._run(list(texts.values())))
+        self._task = asyncio.ensure_future(self._run(texts))
 
-    async def _run(self, texts: list[str]) -> dict[Key, NDArray[Any]]:
+    async def _run(self, texts: dict[Key, str]) -> dict[Key, NDArray[Any]]:
         found: dict[Key, NDArray[Any]] | None = None
         try:
             found = rows = dict(zip(self.keys, await self._compute(texts), strict=True))

@@ -28,6 +28,8 @@ class Keys:
             raise ValueError(f"keys is {kind!r}; it must be 'digest' or 'full'")
         self._digests = kind == "digest"
         self._model = b"".join(map(_framed, (model, revision, dtype)))
+        self.scope = hashlib.blake2b(self._model, digest_size=8).digest()
+        """Digest of the model: in front of its keys in a file that has those of several."""
         self._starts: dict[str, tuple[bytes, hashlib.blake2b]] = {}
 
     def of(self, text: str, prefix: str) -> Key:

@@ -20,6 +20,7 @@ class EmbeddingCacheStats:
         entries: Entries now.
         bytes: Bytes that they take, with keys.
         max_bytes: The bound of ``bytes``.
+        disk_hits: Texts whose vectors were read from the :class:`EmbeddingFile`.
     """
 
     hits: int
@@ -32,9 +33,10 @@ class EmbeddingCacheStats:
     entries: int
     bytes: int
     max_bytes: int
+    disk_hits: int = 0
 
     @property
     def hit_ratio(self) -> float:
-        """Part of the texts that needed no computation: hits and coalesced ones; 0 before the first."""
-        saved = self.hits + self.coalesced
+        """Part of the texts that needed no computation: hits, also on disk, and coalesced ones; 0 before the first."""
+        saved = self.hits + self.disk_hits + self.coalesced
         return saved / (saved + self.misses) if saved + self.misses else 0.0

@@ -90,8 +90,12 @@ def ranked(
         k: Number of results.
         metric: What is nearest.
     """
-    exact = exact_scores(snapshot, queries[who], places, metric)
+    alone = len(queries) == 1
+    exact = exact_scores(snapshot, queries if alone else queries[who], places, metric)
     order = by_score_and_id(exact, snapshot.ids[places], metric)
+    if alone:
+        best = order[None, :k]
+        return places[best], exact[best]
     order = order[np.argsort(who[order], kind="stable")]
     firsts = np.searchsorted(who[order], np.arange(len(queries)))
     best = order[firsts[:, None] + np.arange(k)]

@@ -137,15 +137,15 @@ class _Graph:
         self, queries: NDArray[np.float32], k: int, ef: int, count: int, allowed: NDArray[np.bool_] | None
     ) -> NDArray[np.intp]:
         """Rows of the best ``k`` of each query among the first ``count``; -1 where fewer were found."""
-        module = faiss()
-        options = module.SearchParametersHNSW(efSearch=ef)
-        chosen: Any = None  # kept until the search has ended
         with self._lock:
             if allowed is None and self.count > count:  # a write is under way
                 allowed = np.ones(count, np.bool_)
-            if allowed is not None:
-                bits = np.packbits(allowed, bitorder="little")
-                options.sel = chosen = module.IDSelectorBitmap(len(bits), module.swig_ptr(bits))
-            _, found = self._index.search(queries, k, params=options)
-            del chosen
+            if allowed is None:
+                self._index.hnsw.efSearch = ef  # cheaper than an object of options
+                _, found = self._index.search(queries, k)
+            else:
+                module, bits = faiss(), np.packbits(allowed, bitorder="little")
+                chosen = module.IDSelectorBitmap(len(bits), module.swig_ptr(bits))  # kept until the search has ended
+                options = module.SearchParametersHNSW(efSearch=ef, sel=chosen)
+                _, found = self._index.search(queries, k, params=options)
         return np.asarray(found, np.intp)

@@ -48,15 +48,17 @@ class RagContext:
     def assemble(self, ranked: Sequence[tuple[Passage, float]], most: int) -> list[Citation]:
         """The passages that are read, of those that were found, best first: without duplicates, numbered in order."""
         chosen: list[tuple[Passage, float]] = []
-        said: list[str] = []
-        left = self.budget
+        of_source: dict[str, list[Passage]] = {}
+        said, left = "", self.budget
         for found, score in ranked:
             if len(chosen) == most:
                 break
             words = _words(found.text)
-            if any(words in each for each in said):
+            if words in said:
                 continue
-            passage = _without_overlap(found, chosen)
+            passage: Passage | None = found
+            if others := of_source.get(found.source):
+                passage = _without_overlap(found, others)
             if passage is None:
                 continue
             cost = _count(self.count, passage.described)
@@ -65,7 +67,8 @@ class RagContext:
                 cost = left
             if passage is not None and cost <= left:
                 chosen.append((passage, score))
-                said.append(words)
+                of_source.setdefault(passage.source, []).append(passage)
+                said = f"{said}\0{words}"
                 left -= cost
         return [Citation(number, *each) for number, each in enumerate(self._ordered(chosen), 1)]
 
@@ -107,10 +110,10 @@ def _words(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _without_overlap(passage: Passage, chosen: Sequence[tuple[Passage, float]]) -> Passage | None:
+def _without_overlap(passage: Passage, others: Sequence[Passage]) -> Passage | None:
     """The passage without what others of its document have of it; None if they have most of it."""
-    for other, _ in chosen:
-        if other.source != passage.source or other.end <= passage.start or passage.end <= other.start:
+    for other in others:
+        if other.end <= passage.start or passage.end <= other.start:
             continue
         start = other.end if other.start <= passage.start else passage.start
         end = passage.end if other.start <= passage.start else other.start

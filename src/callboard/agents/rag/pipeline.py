@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +31,7 @@ from callboard.agents.rag.reranking import Rerank, Reranking
 from callboard.agents.rag.retrieval import Retrieval
 from callboard.agents.rag.stages import Deadline, RagStage, Stage, left_out
 from callboard.agents.rag.stream import RagStream
+from callboard.core.errors import ContextLost
 
 __all__ = ["RagPipeline"]
 
@@ -144,7 +144,7 @@ class RagPipeline:
             texts = [each.described for each in change.added]
             prefix = self._prefixes[1]
             parts = [texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)]
-            vectors = np.concatenate([await self.cache.get_many(part, prefix=prefix) for part in parts])
+            vectors = np.concatenate([await _rows(self.cache, part, prefix) for part in parts])
         self._retrieval.upsert(change.added, vectors)
         self._library.apply(change)
         self._retrieval.delete(change.removed)
@@ -278,7 +278,7 @@ class RagPipeline:
                     run.spent("generate", begun)
             if pieces:
                 text = "".join(pieces)
-                citations = [_cited(each, text) for each in citations]
+                citations = [_cited(each) if f"[{each.number}]" in text else each for each in citations]
             else:
                 with deadline:
                     text, citations = await self._extracted(run, citations)
@@ -315,8 +315,10 @@ class RagPipeline:
         found, cosines = sentences_of(citations), None
         if self.cache is not None and found and "embed" not in run.skipped:
             try:
-                asked = await self.cache.get(run.query.text, prefix=self._prefixes[0])
-                rows = await self.cache.get_many([each.text for each in found], prefix=self._prefixes[1])
+                asked = self.cache.peek(run.query.text, prefix=self._prefixes[0])
+                if asked is None:
+                    (asked,) = await _rows(self.cache, [run.query.text], self._prefixes[0])
+                rows = await _rows(self.cache, [each.text for each in found], self._prefixes[1])
             except Exception as e:  # of the user's function: words alone decide
                 if self._embed.options.on_failure == "fail":
                     raise
@@ -362,8 +364,16 @@ def _checked(stages: Mapping[str, RagStage]) -> dict[str, RagStage]:
     return {name: stages.get(name, RagStage()) for name in STAGES}
 
 
-def _cited(citation: Citation, text: str) -> Citation:
-    return replace(citation, cited=True) if f"[{citation.number}]" in text else citation
+async def _rows(cache: EmbeddingCache, texts: list[str], prefix: str) -> Any:
+    """The vectors of passages or sentences. If their context is lost, they are computed once more."""
+    try:
+        return await cache.get_many(texts, prefix=prefix)
+    except ContextLost:
+        return await cache.get_many(texts, prefix=prefix)
+
+
+def _cited(citation: Citation) -> Citation:
+    return Citation(citation.number, citation.passage, citation.score, cited=True)
 
 
 async def _in_time(
@@ -379,9 +389,10 @@ async def _in_time(
     try:
         while True:
             with deadline:
-                piece = await anext(source, None)
-            if piece is None:
-                return
+                try:
+                    piece = await source.__anext__()
+                except StopAsyncIteration:
+                    return
             yield piece
     finally:
         if own is not None:

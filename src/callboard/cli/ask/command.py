@@ -28,7 +28,7 @@ def add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "of their sentences; with --model, a language model writes it from them. "
         "It needs the extra: pip install 'callboard[agents]'; --retrieval text needs none, and no model.",
     )
-    parser.add_argument("question", metavar="QUESTION", help="such as 'why does a generation exist?'")
+    parser.add_argument("question", nargs="?", metavar="QUESTION", help="such as 'why does a generation exist?'")
     parser.add_argument(
         "--path", type=Path, metavar="DIR", help="folder of .md, .rst, .txt and .py files; default: callboard's pages"
     )
@@ -42,6 +42,15 @@ def add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--model", metavar="URL", help="of a server of OpenAI's API, whose model writes the answer")
     parser.add_argument("--model-name", help="name of that model; default: the server's first one")
     parser.add_argument("--token-file", type=Path, help="file with the bearer token for --model")
+    parser.add_argument(
+        "--mcp",
+        nargs="?",
+        const="stdio",
+        type=_transport,
+        metavar="PORT",
+        help="in place of a question: be a tool of the Model Context Protocol, for the program that starts this one, "
+        "or under http://127.0.0.1:PORT/mcp; needs the extra: pip install 'callboard[mcp]'",
+    )
     parser.add_argument("--device", default="cpu", help="device of the encoder; default: %(default)s")
     parser.add_argument("--no-cache", action="store_true", help="keep no vectors for the next question")
     parser.add_argument("--json", action="store_true", help="print the answer, citations and times as JSON")
@@ -66,6 +75,8 @@ async def _asked(given: argparse.Namespace) -> int:
     from callboard.serve.bundled.weights import fetched
 
     begun = time.perf_counter()
+    if (given.question is None) == (given.mcp is None):
+        raise ValueError("give a question, or --mcp in its place")
     generate = _generator(given)
     texts = documents(given.path)
     if not texts:
@@ -81,6 +92,9 @@ async def _asked(given: argparse.Namespace) -> int:
             kept = pipeline(texts, cache, name=name_of(given.path), tell=bar.show, generate=generate, **options)
             answers = await stack.enter_async_context(kept)
         ready = time.perf_counter()
+        if given.mcp is not None:
+            await _served(answers, given.mcp)
+            return 0
         stream = answers.stream(given.question, top_k=given.top)
         live = generate is not None and not given.json and sys.stdout.isatty()
         async for piece in stream:
@@ -105,6 +119,16 @@ async def _asked(given: argparse.Namespace) -> int:
     return 0 if answer.citations else 1
 
 
+async def _served(answers: cb.RagPipeline, transport: str) -> None:
+    said = f"Answers a question from {len(answers.sources)} documents, and says where the answer is from."
+    server = cb.mcp_server({"ask": answers}, name="callboard ask", descriptions={"ask": said})
+    if transport == "stdio":
+        await server.run_stdio_async()
+    else:
+        print(f"http://127.0.0.1:{transport}/mcp", file=sys.stderr)
+        await server.run_streamable_http_async(port=int(transport))
+
+
 def _weights(fetched: Any) -> Path:
     """The folder of MiniLM's weights.
 
@@ -126,6 +150,12 @@ def _generator(given: argparse.Namespace) -> RemoteModel | None:
     return RemoteModel(
         given.model, given.model_name, None if given.token_file is None else read_token(given.token_file)
     )
+
+
+def _transport(text: str) -> str:
+    if text == "stdio" or (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
+        return text
+    raise argparse.ArgumentTypeError(f"it must be a port, or nothing for stdin and stdout, but is {text!r}")
 
 
 def _count(text: str) -> int:

@@ -36,7 +36,7 @@ def model_folder() -> Path:
     """
     if importlib.util.find_spec("safetensors") is None:
         raise BackendUnavailable(
-            "the MiniLM model needs the package 'safetensors'; install it with: pip install 'callboard[demo]'"
+            "the MiniLM model needs the package 'safetensors'; install it with: pip install 'callboard[agents]'"
         )
     spec = importlib.util.find_spec(MODULE)
     folder = _kept() if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
