@@ -22,6 +22,7 @@ class Assigned:
         at: Where the whole model is cut, see :func:`.split`.
         models: All stages, None where they are another device's; or None: the whole model is cut.
         last: Number of the last stage of the model.
+        splits: Backward passes are done in two parts.
         stages: Numbers of this device's stages.
     """
 
@@ -29,6 +30,7 @@ class Assigned:
     at: int | Sequence[str]
     models: Sequence[Any] | None
     last: int
+    splits: bool
     stages: tuple[int, ...] = ()
 
 

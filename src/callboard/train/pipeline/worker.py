@@ -11,12 +11,14 @@ from typing import Any
 from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.kinds import loss_of
+from callboard.train.pipeline.backward import NEEDS
 from callboard.train.pipeline.messages import Assigned, Described, Finished, Outputs
 from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
 from callboard.train.states import State
 
@@ -32,20 +34,21 @@ class Worker(ResidentActor):
         self._assigned = assigned
 
     def prepare(self) -> None:
-        importlib.import_module("torch")  # in advance, in the standby, too
-
-    def setup(self, ctx: HostContext) -> None:
-        import torch
-
+        self._torch = torch = importlib.import_module("torch")
         job = self._assigned.job
         if job.threads is not None:
             torch.set_num_threads(job.threads)
         if job.deterministic:
             torch.use_deterministic_algorithms(True)
-        self._torch = torch
+        if self._assigned.splits:
+            importlib.import_module(NEEDS)
+        self._parts, self._entry = self._built()
+
+    def setup(self, ctx: HostContext) -> None:
+        job = self._assigned.job
         self._ctx = ctx
         self._device = ctx.torch_device
-        parts, self._entry = self._built()
+        parts, self._parts = self._parts, {}
         self._stages = {number: Stage(number, part, job, self._device) for number, part in parts.items()}
         self._loss_of = None if job.loss is None else loss_of(job.loss)
         self._done = Update(-1)
@@ -56,9 +59,7 @@ class Worker(ResidentActor):
         self._counter: Any = None
 
     def warm_up(self, ctx: HostContext) -> None:
-        self.setup(ctx)
-        for stage in self._stages.values():
-            stage.warm_up()
+        rehearse(self._assigned.job, ctx)
 
     def _built(self) -> tuple[dict[int, StageModule], list[str]]:
         """This device's parts of the model."""

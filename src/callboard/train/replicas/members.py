@@ -17,7 +17,8 @@ from callboard.multi_device.worlds.opening import world
 from callboard.multi_device.worlds.world import World
 from callboard.train.batches import Batch, part, rows_of, shares
 from callboard.train.replicas.replica import Gradients, Replica, Update
-from callboard.train.states import State
+from callboard.train.running.laps import Laps
+from callboard.train.states import Kept, State
 
 __all__ = ["Members", "every"]
 
@@ -34,7 +35,7 @@ class Members:
         devices: Their devices.
         replicas: The actors, one beside each device.
         world: None if there is one device only.
-        begun, loss, micros: See :class:`.Participants`.
+        begun, loss, micros, laps: See :class:`.Participants`.
     """
 
     def __init__(self, props: Props[Replica]) -> None:
@@ -44,6 +45,7 @@ class Members:
         self.begun = 0
         self.loss = math.nan
         self.micros: tuple[int, ...] = ()
+        self.laps = Laps()
         self._props = props
         self._generations: list[int] = []
 
@@ -82,7 +84,7 @@ class Members:
         """Something failed: look at every replica again before the next step."""
         self._generations = []
 
-    async def agree(self, kept: State | None) -> Update:
+    async def agree(self, kept: Kept | None) -> Update:
         """Wait for lost devices, and bring all replicas to the state of the most advanced one.
 
         Args:
@@ -96,11 +98,12 @@ class Members:
             DeviceStopped: The last device has stopped for good.
         """
         await self._without_stopped()
+        self.laps.lap("ready")
         generations = [device.generation for device in self.devices]
         done: list[Update] = await every(replica.call(Replica.done) for replica in self.replicas)
         best = max(done, key=lambda update: update.step)
         if best.step < 0 and kept is not None:
-            done = await every(replica.call(Replica.load, kept) for replica in self.replicas)
+            done = await self.load(kept)
             best = done[0]
         elif best.step < 0:
             await self.replicas[0].call(Replica.begin)
@@ -110,8 +113,10 @@ class Members:
         if behind:
             state = await self.replicas[donor].call(Replica.state, False)
             await every(self._give(state, rank) for rank in behind)
+        self.laps.lap("state")
         if len(self.devices) > 1:
             await self._join_world()
+        self.laps.lap("joined")
         self._generations = generations
         return best
 
@@ -176,9 +181,14 @@ class Members:
             raise
         return updates[0]
 
-    async def load(self, state: State) -> None:
+    async def load(self, kept: Kept) -> list[Update]:
         """Give every replica this state."""
-        await every(replica.call(Replica.load, state) for replica in self.replicas)
+        (state,) = kept.parts
+        return await every(replica.call(Replica.load, state) for replica in self.replicas)
+
+    async def keep(self) -> Kept:
+        """The same as :meth:`state`, for :meth:`agree` and :meth:`load`."""
+        return Kept([await self.state()])
 
     async def state(self) -> State:
         """The state of all, in host memory."""

@@ -16,6 +16,7 @@ from callboard.train.job import Job
 from callboard.train.kinds import loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Gradients", "Replica", "Update"]
@@ -64,28 +65,27 @@ class Replica(ResidentActor):
         self._job = job
 
     def prepare(self) -> None:
-        importlib.import_module("torch")  # in advance, in the standby, too
-
-    def setup(self, ctx: HostContext) -> None:
-        self._configure(ctx)
-        self._use(self._built())
-
-    def _configure(self, ctx: HostContext) -> None:
-        """Everything but the model."""
-        import torch
-
+        self._torch = torch = importlib.import_module("torch")
         job = self._job
         if job.threads is not None:
             torch.set_num_threads(job.threads)
         if job.deterministic:
             torch.use_deterministic_algorithms(True)
-        self._torch = torch
+        self._loss = None if job.loss is None else loss_of(job.loss)
+        self._whole = self._built()
+
+    def setup(self, ctx: HostContext) -> None:
+        self._enter(ctx)
+        model, self._whole = self._whole, None
+        self._use(model)
+
+    def _enter(self, ctx: HostContext) -> None:
         self._ctx = ctx
         self._device = ctx.torch_device
-        self._loss = None if job.loss is None else loss_of(job.loss)
 
     def _built(self) -> Any:
         """The model, on the host."""
+        torch: Any
         torch, job = self._torch, self._job
         is_module = isinstance(job.model, torch.nn.Module)
         with building(job.seed):
@@ -112,9 +112,7 @@ class Replica(ResidentActor):
         self._before: tuple[int, list[Any]] = (0, [])
 
     def warm_up(self, ctx: HostContext) -> None:
-        self.setup(ctx)
-        self._buckets.zero()
-        self._optimizer.step()  # loads what torch loads when an optimizer is first used
+        rehearse(self._job, ctx)
 
     # -- a step --------------------------------------------------------------------------------------------------------
 

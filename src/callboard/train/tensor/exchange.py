@@ -12,6 +12,9 @@ from callboard.kernel.collective.part import Part, ReduceOp, Step
 
 __all__ = ["Exchange"]
 
+ALONE = 0
+"""A number that no world has."""
+
 
 class Exchange:
     """This shard among the others.
@@ -48,6 +51,13 @@ class Exchange:
         """``"ready"``, ``"joining"``, or why it is neither."""
         assert self._world is not None
         return self._ctx.device.collective.look(self._world).result()
+
+    def rehearse(self) -> None:
+        """Load what the first collective of a process loads."""
+        self.join([self.offer(ALONE)])
+        self._call_of(Step("all_reduce", op="sum", both=0), inouts=(_torch().zeros(1, device=self._ctx.torch_device),))
+        self._ctx.device.synchronize()
+        self._ctx.device.collective.leave(world=ALONE)
 
     # -- collectives ---------------------------------------------------------------------------------------------------
 
@@ -99,8 +109,12 @@ class Exchange:
         return own[: lengths[self.rank]].movedim(0, axis)
 
     def _run(self, step: Step, ins: Sequence[Any] = (), inouts: Sequence[Any] = (), outs: Sequence[Any] = ()) -> None:
-        if self.size == 1:
-            return
+        if self.size > 1:
+            self._call_of(step, ins, inouts, outs)
+
+    def _call_of(
+        self, step: Step, ins: Sequence[Any] = (), inouts: Sequence[Any] = (), outs: Sequence[Any] = ()
+    ) -> None:
         assert self._world is not None
         after, self._call = self._call, self._call + 1
         self._ctx.device.collective.run(

@@ -12,7 +12,6 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch, rows_of
 from callboard.train.job import Job
-from callboard.train.kinds import optimizer_of
 from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.replicas.replica import Replica, Update
 from callboard.train.states import State
@@ -69,16 +68,13 @@ class TensorShard(Replica):
             importlib.import_module(f"callboard.train.tensor.{name}")
 
     def setup(self, ctx: HostContext) -> None:
-        self._configure(ctx)
+        self._enter(ctx)
         self._exchange = Exchange(ctx)
-        self._whole: Any = self._built()
         self._entered: tuple[int, int] | None = None
 
     def warm_up(self, ctx: HostContext) -> None:
-        self._configure(ctx)
-        weight = self._torch.nn.Parameter(self._torch.zeros(8, 8, device=self._device))
-        (weight @ weight).sum().backward()
-        optimizer_of(self._job.optimizer, [weight]).step()  # loads what torch loads when an optimizer is first used
+        super().warm_up(ctx)
+        Exchange(ctx).rehearse()
 
     # -- among the others ----------------------------------------------------------------------------------------------
 

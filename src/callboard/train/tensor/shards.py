@@ -14,7 +14,7 @@ from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, rows_of
 from callboard.train.replicas.members import Members, every
 from callboard.train.replicas.replica import Replica, Update
-from callboard.train.states import State, check_alike
+from callboard.train.states import Kept, State, check_alike
 from callboard.train.tensor.cuts import Division, joined, parted
 from callboard.train.tensor.shard import Entered, ShardStep, TensorShard
 
@@ -48,7 +48,7 @@ class Shards(Members):
         self._abort("the devices change")
         await super().change(devices)
 
-    async def agree(self, kept: State | None) -> Update:
+    async def agree(self, kept: Kept | None) -> Update:
         """Wait for lost devices, and bring all shards to one state.
 
         Args:
@@ -65,6 +65,7 @@ class Shards(Members):
         """
         self._abort("a shard was lost")
         await self._without_stopped()
+        self.laps.lap("ready")
         generations = [device.generation for device in self.devices]
         size, first = len(self.devices), kept is None
         entered: list[Entered] = await every(
@@ -79,7 +80,9 @@ class Shards(Members):
             else:
                 await self.load(kept)
             done = await every(shard.call(TensorShard.done) for shard in self._shards)
+        self.laps.lap("state")
         await self._connect()
+        self.laps.lap("joined")
         self._generations = generations
         return done[0]
 
@@ -118,22 +121,29 @@ class Shards(Members):
         self.micros = tuple(step.micros for step in steps)
         return steps[0].update
 
-    async def load(self, state: State) -> None:
+    async def load(self, kept: Kept) -> list[Update]:
         """Give every shard its part of this state.
 
         Raises:
             RuntimeError: It is of another model.
         """
         assert self._division is not None
-        parts = await asyncio.to_thread(parted, state, self._division, len(self.devices))
-        await every(shard.call(TensorShard.load, part) for shard, part in zip(self._shards, parts, strict=True))
+        parts = kept.parts
+        if kept.cut != self._division or len(parts) != len(self.devices):
+            whole = parts[0] if kept.cut is None else await asyncio.to_thread(joined, parts, kept.cut)
+            parts = await asyncio.to_thread(parted, whole, self._division, len(self.devices))
+        return await every(shard.call(TensorShard.load, part) for shard, part in zip(self._shards, parts, strict=True))
 
     async def state(self) -> State:
         """The state of the whole model, in host memory, as one device would have it."""
-        assert self._division is not None
+        kept = await self.keep()
+        return await asyncio.to_thread(joined, kept.parts, kept.cut)
+
+    async def keep(self) -> Kept:
+        """The states of the shards, in host memory."""
         parts: list[State] = await every(shard.call(TensorShard.state, True) for shard in self._shards)
         check_alike(parts)
-        return await asyncio.to_thread(joined, parts, self._division)
+        return Kept(parts, self._division)
 
     async def flops(self, batch: Batch) -> float:
         return float(sum(await self._together(TensorShard.flops, batch)))
