@@ -77,7 +77,9 @@ class Crew:
         models = self._assigned.models
         if models is not None:
             models = [model if at in own else None for at, model in enumerate(models)]
-        return replace(self._assigned, models=models, stages=own)
+        device = self.devices[rank]
+        in_host_memory = device.backend == "cpu" and device.isolation == "process"
+        return replace(self._assigned, models=models, stages=own, in_host_memory=in_host_memory)
 
     async def close(self) -> None:
         """Stop the workers."""

@@ -24,6 +24,7 @@ class Assigned:
         last: Number of the last stage of the model.
         splits: Backward passes are done in two parts.
         stages: Numbers of this device's stages.
+        in_host_memory: Values leave the device as arrays of the host: it is a CPU in a process of its own.
     """
 
     job: Job
@@ -32,6 +33,7 @@ class Assigned:
     last: int
     splits: bool
     stages: tuple[int, ...] = ()
+    in_host_memory: bool = False
 
 
 class Described(msgspec.Struct, frozen=True):

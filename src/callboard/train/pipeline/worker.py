@@ -154,7 +154,7 @@ class Worker(ResidentActor):
             return Outputs(None, [])
         names, values = _values(stage.ports, outputs, number)
         stage.backward_from(micro, values)
-        return Outputs(names, [on_its_way(value, self._ctx, given) for value in values])
+        return Outputs(names, [self._sent(value, given, number + 1) for value in values])
 
     def backward(
         self, split: bool, number: int, micro: int, gradients: list[Value | None], so_far: list[Value | None]
@@ -173,7 +173,7 @@ class Worker(ResidentActor):
             of_outputs = [self._gradient(value, given) for value in gradients]
             of_inputs = [self._gradient(value, given) for value in so_far]
             found = stage.backward(micro, of_outputs, of_inputs, split=split)
-            return [None if one is None else on_its_way(one, self._ctx, given) for one in found]
+            return [None if one is None else self._sent(one, given, number - 1) for one in found]
 
     def weights(self, number: int, micro: int) -> None:
         """The gradients of a stage's weights, after those of its inputs."""
@@ -224,6 +224,10 @@ class Worker(ResidentActor):
             raise
         finally:
             self._micros += (time.perf_counter_ns() - began) // 1000
+
+    def _sent(self, value: Any, given: set[int], to: int) -> Value:
+        leaves = self._assigned.in_host_memory and to not in self._stages
+        return on_its_way(value, self._ctx, given, in_host_memory=leaves)
 
     def _input(self, value: Value, given: set[int]) -> Any:
         tensor = arrived(value, self._device)
