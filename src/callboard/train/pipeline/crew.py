@@ -23,7 +23,7 @@ from callboard.train.pipeline.schedules.tables import placement, table
 from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Worker
-from callboard.train.replicas.members import every
+from callboard.train.replicas.calls import every
 from callboard.train.replicas.replica import Update
 from callboard.train.running.laps import Laps
 from callboard.train.states import Kept, State, check_alike
