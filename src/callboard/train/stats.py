@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Recovery", "StepStats", "Straggler"]
+__all__ = ["StepRecovery", "StepStats", "Straggler"]
 
 LATE = 1.25
 """Times the median from which a replica is a straggler."""
@@ -28,7 +28,7 @@ class Straggler(NamedTuple):
     times: float
 
 
-class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+class StepRecovery(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time of a step went in which a device was lost, in microseconds.
 
     Attributes:
@@ -86,7 +86,7 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     step_micros: int
     skipped: bool = False
     repeats: int = 0
-    recovery: Recovery | None = None
+    recovery: StepRecovery | None = None
     replica_micros: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     tokens: int | None = None

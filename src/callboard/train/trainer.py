@@ -29,7 +29,7 @@ from callboard.train.running.laps import Laps
 from callboard.train.running.loop import fit
 from callboard.train.running.sampling import Cursor
 from callboard.train.states import Kept, State, unpack
-from callboard.train.stats import Recovery, StepStats
+from callboard.train.stats import StepRecovery, StepStats
 
 __all__ = ["Participants", "Trainer"]
 
@@ -458,7 +458,7 @@ class Trainer(Handle):
         return self._members
 
 
-def _tell(step: int, recovery: Recovery) -> None:
+def _tell(step: int, recovery: StepRecovery) -> None:
     _log.warning("step %d was done after a loss, in %s", step, recovery)
     ring = EVENTS.ring
     if ring is not None:

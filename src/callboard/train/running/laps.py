@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 
-from callboard.train.stats import Recovery
+from callboard.train.stats import StepRecovery
 
 __all__ = ["Laps"]
 
@@ -21,7 +21,7 @@ class Laps:
         self._steps = 1
 
     def lap(self, phase: str) -> None:
-        """A phase has ended; see :class:`.Recovery`."""
+        """A phase has ended; see :class:`.StepRecovery`."""
         now = time.perf_counter_ns()
         self._micros[phase] += (now - self._last) // 1000
         self._last = now
@@ -30,9 +30,9 @@ class Laps:
         """So many steps before this one are done again."""
         self._steps += steps
 
-    def recovery(self) -> Recovery | None:
+    def recovery(self) -> StepRecovery | None:
         """The step is done; None if no phase came before its end."""
         if not self._micros:
             return None
         self.lap("repeated")
-        return Recovery(**self._micros, steps=self._steps)
+        return StepRecovery(**self._micros, steps=self._steps)
