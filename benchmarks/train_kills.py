@@ -53,7 +53,7 @@ def trainer(name: str, devices: list[cb.Device]) -> Any:
         return cb.DataParallelTrainer(model, **given)
     if name == "tensor":
         return cb.TensorParallelTrainer(model, plan={"3": "column", "4": "row"}, **given)
-    return cb.PipelineParallelTrainer(model, stages=2, micro_batch_size=2, pipeline_schedule="zero-bubble", **given)
+    return cb.PipelineParallelTrainer(model, stages=2, micro_batch_size=5, pipeline_schedule="zero-bubble", **given)
 
 
 class Run:

@@ -113,8 +113,6 @@ def test_training(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="for the extra train")
     steps, losses = run(tmp_path, "train_peers")["results"].values()
     assert (set(steps), set(losses)) == ({"ddp", "processes", "threads"}, {"torchrun", "callboard"})
-    kills = run(tmp_path, "train_kills")["results"]
-    assert {name: one["differs"] for name, one in kills.items()} == {"data": "", "tensor": "", "pipeline": ""}
     (steps,) = run(tmp_path, "pipeline_train")["results"].values()
     assert set(steps) == {"torch", "processes", "threads", "zero-bubble"}
 
