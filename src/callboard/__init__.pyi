@@ -366,6 +366,7 @@ from callboard.train.pipeline.schedules.simulation import simulate_pipeline as s
 from callboard.train.pipeline.trainer import PipelineParallelTrainer as PipelineParallelTrainer
 from callboard.train.running.history import History as History
 from callboard.train.running.run import TrainingRun as TrainingRun
+from callboard.train.stats import StepRecovery as StepRecovery
 from callboard.train.stats import StepStats as StepStats
 from callboard.train.stats import Straggler as Straggler
 from callboard.train.tensor.trainer import TensorParallelTrainer as TensorParallelTrainer

@@ -11,6 +11,7 @@ from tests.train.training_lab import Arrays, batches, mlp
 
 import callboard as cb
 from callboard.train import checkpoints
+from callboard.train.states import Kept
 
 torch = pytest.importorskip("torch")
 
@@ -82,7 +83,7 @@ async def test_a_step_that_was_cancelled_after_its_update_was_not_done(monkeypat
         stats = await training.step(third)
         weights = await training.state_dict()
         training._done, members.begun = 0, 1  # back to the start, and without the cancelled step
-        training._snapshots.take(initial)
+        training._snapshots.take(Kept([initial]))
         await training.step(first)
         assert (await training.step(third)).loss == stats.loss
         assert same(weights, await training.state_dict())

@@ -16,7 +16,7 @@ from callboard.train import checkpoints
 from callboard.train.batches import as_arrays
 from callboard.train.errors import NotFinite, TrainerClosed
 from callboard.train.opening import Opened
-from callboard.train.replicas.members import Members
+from callboard.train.replicas.exchange import Exchange
 from callboard.train.running import loop
 
 torch = pytest.importorskip("torch")
@@ -249,19 +249,16 @@ async def test_no_replica_takes_a_step_whose_sum_fails(pair: list[cb.Device], mo
     model = mlp()
     async with trainer(pair, model) as training:
         calm = numbers([await training.step(batch) for batch in data])
-    add_up, failures = Members.add_up, []
+    add_up, failures = Exchange.add_up, []
 
-    async def lost() -> None:
-        raise cb.WorldLost("a rank was lost", 1, 1)
-
-    def once(members: Members, buckets: Any, averages: Any) -> list[Any]:
+    def once(exchange: Exchange, sums: Any, averages: Any) -> None:
         if training.steps == 1 and not failures:
             failures.append(True)
-            return [lost()]
-        return add_up(members, buckets, averages)
+            raise cb.WorldLost("a rank was lost", 1, 1)
+        add_up(exchange, sums, averages)
 
     async with trainer(pair, model) as training:
-        monkeypatch.setattr(Members, "add_up", once)
+        monkeypatch.setattr(Exchange, "add_up", once)
         steps = [await training.step(batch) for batch in data]
     assert numbers(steps) == calm
     assert [one.repeats for one in steps] == [0, 1, 0]

@@ -5,7 +5,7 @@ import pytest
 
 from callboard.core.errors import ContextLost
 from callboard.train.replicas.snapshots import COST, SHARE, SPEED, Snapshots
-from callboard.train.states import State, check_alike
+from callboard.train.states import Kept, State, check_alike
 
 
 def state(step: int, nbytes: int = 0) -> State:
@@ -14,7 +14,7 @@ def state(step: int, nbytes: int = 0) -> State:
 
 def test_an_early_snapshot_is_worth_its_time() -> None:
     kept = Snapshots(3)
-    kept.take(state(0, 10**6))
+    kept.take(Kept([state(0, 10**6)]))
     enough = SHARE * (COST + 10**6 / SPEED)
     kept.keep("a", 0.9 * enough)
     assert not kept.due(early=True)
@@ -23,7 +23,7 @@ def test_an_early_snapshot_is_worth_its_time() -> None:
     assert not kept.due(early=False)
     kept.keep("c", 0.0)
     assert kept.due(early=False)
-    kept.take(state(3))
+    kept.take(Kept([state(3)]))
     assert not kept.due(early=True)
 
 

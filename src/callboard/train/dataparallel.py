@@ -29,8 +29,8 @@ class DataParallelTrainer(Trainer):
                 stats = await trainer.step((x, y))
 
     Each step computes the gradient of the mean loss over the whole batch, as one device would: parts of different sizes
-    are weighed by their samples. The devices' gradients are added up by a :class:`.World`, and each replica updates its
-    own weights with the same bits.
+    are weighed by their samples. The replicas add their gradients up among themselves, and each updates its own weights
+    with the same bits.
 
     When a device is lost in a step, the step is repeated as soon as the device has its next context, which gets the
     weights from another replica; numbers and random numbers of the repeat are those of the first attempt. A device that

@@ -1,14 +1,14 @@
 """``State``: the weights of a trainer and all that a step depends on, in a form that travels between devices."""
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from callboard.core.errors import ContextLost
 
-__all__ = ["State", "check_alike", "pack", "unpack"]
+__all__ = ["Kept", "State", "check_alike", "pack", "unpack"]
 
 PLAIN = "float32", "float64", "float16", "int32", "int64", "uint8"
 """Dtypes that NumPy has, too; arrays of others travel as bytes."""
@@ -38,6 +38,32 @@ class State(msgspec.Struct, frozen=True):
     def at(self, step: int) -> "State":
         """The same weights, as those after another step."""
         return msgspec.structs.replace(self, step=step)
+
+
+class Kept(NamedTuple):
+    """A state as those who train have it, for their own use.
+
+    Attributes:
+        parts: Of one step; together the whole.
+        cut: What the parts are, as those who made them know it; None: there is one, the whole.
+    """
+
+    parts: Sequence[State]
+    cut: Any = None
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self.parts[0].step
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        return sum(array.nbytes for part in self.parts for array in part.arrays)
+
+    def at(self, step: int) -> "Kept":
+        """The same weights, as those after another step."""
+        return Kept([part.at(step) for part in self.parts], self.cut)
 
 
 def check_alike(states: Iterable[State]) -> None:

@@ -5,10 +5,13 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["StepStats", "Straggler"]
+__all__ = ["StepRecovery", "StepStats", "Straggler"]
 
 LATE = 1.25
 """Times the median from which a replica is a straggler."""
+
+PHASES = "noticed", "ready", "state", "joined", "repeated"
+"""Of a recovery, in order."""
 
 
 class Straggler(NamedTuple):
@@ -25,6 +28,35 @@ class Straggler(NamedTuple):
     times: float
 
 
+class StepRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of a step went in which a device was lost, in microseconds.
+
+    Attributes:
+        noticed: Until the loss was known and the others had let go of the step; from the step's begin.
+        ready: Until the devices had their next contexts, and the actors in them were set up.
+        state: Until all had the state of one step.
+        joined: Until they reached each other.
+        repeated: Until the end of the step, with those since the snapshot where there is no copy.
+        steps: Steps that were repeated, this one included.
+    """
+
+    noticed: int = 0
+    ready: int = 0
+    state: int = 0
+    joined: int = 0
+    repeated: int = 0
+    steps: int = 1
+
+    @property
+    def total(self) -> int:
+        """Their sum."""
+        return self.noticed + self.ready + self.state + self.joined + self.repeated
+
+    def __str__(self) -> str:
+        parts = [f"{name} {getattr(self, name) / 1000:.0f}" for name in PHASES]
+        return f"{self.total / 1000:.0f} ms: {', '.join(parts)}"
+
+
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     """What a step gave.
 
@@ -37,6 +69,7 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
         step_micros: Microseconds from the call to the update's end.
         skipped: The gradient was not finite, so the weights are as before.
         repeats: How often the step began again because a device was lost.
+        recovery: Where the time went, if it began again or devices had to be waited for; else None.
         replica_micros: Microseconds that each replica took for its gradients.
         devices: The names of their devices.
         tokens: Tokens of the batch: elements of its first array, if that has whole numbers and more than one axis;
@@ -53,6 +86,7 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     step_micros: int
     skipped: bool = False
     repeats: int = 0
+    recovery: StepRecovery | None = None
     replica_micros: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     tokens: int | None = None

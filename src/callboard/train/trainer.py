@@ -5,14 +5,18 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
+
+import msgspec
 
 from callboard.actors.handles import Handle
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
+from callboard.events.kinds import MARK
+from callboard.events.ring import EVENTS, now
 from callboard.train.batches import Batch, as_arrays, rows_of, tokens_of
 from callboard.train.checkpoints import read, write
 from callboard.train.errors import NotFinite, TrainerClosed
@@ -21,10 +25,11 @@ from callboard.train.opening import Opened
 from callboard.train.replicas.replica import Update
 from callboard.train.replicas.snapshots import Snapshots
 from callboard.train.running.history import History
+from callboard.train.running.laps import Laps
 from callboard.train.running.loop import fit
 from callboard.train.running.sampling import Cursor
-from callboard.train.states import State, unpack
-from callboard.train.stats import StepStats
+from callboard.train.states import Kept, State, unpack
+from callboard.train.stats import StepRecovery, StepStats
 
 __all__ = ["Participants", "Trainer"]
 
@@ -37,6 +42,9 @@ SKIPPED = 10
 """Steps in a row that may be skipped."""
 
 
+S = TypeVar("S", State, Kept)
+
+
 class Participants(Protocol):
     """The devices of a trainer with an actor beside each, as far as the steps know them.
 
@@ -45,6 +53,7 @@ class Participants(Protocol):
         begun: The number of the step whose updates were sent last; some actors may have taken it.
         loss: Mean loss of the step that was done last.
         micros: Microseconds that each actor took for its gradients.
+        laps: Measures their recoveries.
         copied: What is lost with a device is on another one, too.
     """
 
@@ -52,6 +61,7 @@ class Participants(Protocol):
     begun: int
     loss: float
     micros: tuple[int, ...]
+    laps: Laps
 
     @property
     def agreed(self) -> bool: ...
@@ -60,9 +70,10 @@ class Participants(Protocol):
     def doubt(self) -> None: ...
     async def change(self, devices: Sequence[Device]) -> None: ...
     async def close(self) -> None: ...
-    async def agree(self, kept: State | None) -> Update: ...
+    async def agree(self, kept: Kept | None) -> Update: ...
     async def take(self, number: int, batch: Batch) -> Update: ...
-    async def load(self, state: State) -> None: ...
+    async def load(self, kept: Kept) -> object: ...
+    async def keep(self) -> Kept: ...
     async def state(self) -> State: ...
     async def flops(self, batch: Batch) -> float: ...
 
@@ -164,6 +175,7 @@ class Trainer(Handle):
             raise ValueError("the batch has no samples")
         async with self._lock:
             members, began = self._training(), time.perf_counter_ns()
+            members.laps.begin()
             await self._as_before(members)
             await self._count_flops(members, arrays)
             update, repeats = await self._repeated(members, arrays)
@@ -195,6 +207,7 @@ class Trainer(Handle):
             try:
                 return await self._attempt(members, batch), repeats
             except (ContextLost, DeviceStopped) as error:
+                members.laps.lap("noticed")
                 self._check_repeat(error, repeats)
         raise AssertionError("unreachable")
 
@@ -226,6 +239,7 @@ class Trainer(Handle):
         """All in the state after the last step, or after the one that is being done."""
         update = await members.agree(self._snapshots.state)
         batches = self._snapshots.since(update.step)
+        members.laps.repeat(len(batches))
         for number, batch in zip(range(update.step + 1, self._done + 1), batches, strict=False):
             update = await members.take(number, batch)
         return update
@@ -237,6 +251,9 @@ class Trainer(Handle):
 
     def _stats(self, members: Participants, update: Update, batch: Batch, micros: int, repeats: int) -> StepStats:
         rows = rows_of(batch)
+        recovery = members.laps.recovery()
+        if recovery is not None:
+            _tell(self._done, recovery)
         return StepStats(
             step=self._done,
             loss=members.loss,
@@ -249,6 +266,7 @@ class Trainer(Handle):
             step_micros=micros,
             skipped=update.skipped,
             repeats=repeats,
+            recovery=recovery,
             replica_micros=members.micros,
             devices=tuple(device.name for device in members.devices),
         )
@@ -291,7 +309,8 @@ class Trainer(Handle):
     async def state(self) -> State:
         """Weights and all that the next step depends on, in host memory."""
         async with self._lock:
-            return await self._settled(self._training())
+            members = self._training()
+            return await self._settled(members, members.state)
 
     async def state_dict(self) -> dict[str, Any]:
         """The model's ``state_dict``, with tensors of the host."""
@@ -317,7 +336,8 @@ class Trainer(Handle):
         if keep is not None and keep < 1:
             raise ValueError(f"save: keep is {keep}; it is a number of checkpoints, at least 1, or None")
         async with self._lock:
-            state, cursor = await self._settled(self._training()), self.cursor
+            members = self._training()
+            state, cursor = await self._settled(members, members.state), self.cursor
         return await asyncio.to_thread(write, Path(folder), state, cursor, keep)
 
     async def resume(self, folder: str | Path) -> int:
@@ -336,8 +356,8 @@ class Trainer(Handle):
         state, cursor = await asyncio.to_thread(read, Path(folder))
         async with self._lock:
             members = self._training()
-            before = await self._settled(members)
-            self._snapshots.take(state)
+            before = await self._settled(members, members.keep)
+            self._snapshots.take(Kept([state]))
             members.begun = self._done + 1
             try:
                 await self._load(members)
@@ -410,16 +430,17 @@ class Trainer(Handle):
                 self._check_repeat(error, repeats)
                 await self._until_agreed(members)
 
-    async def _settled(self, members: Participants) -> State:
+    async def _settled(self, members: Participants, read: Callable[[], Awaitable[S]]) -> S:
         await self._as_before(members)
-        return await self._state_now(members)
+        return await self._now(members, read)
 
-    async def _state_now(self, members: Participants) -> State:
+    async def _now(self, members: Participants, read: Callable[[], Awaitable[S]]) -> S:
+        """What is read is of the last step."""
         for repeats in itertools.count():
             try:
                 if not members.agreed:
                     await self._agree(members)
-                state = await members.state()
+                state = await read()
                 if state.step == self._done:
                     return state
                 raise ContextLost("a device was lost while the state was being read")
@@ -429,12 +450,20 @@ class Trainer(Handle):
         raise AssertionError("unreachable")
 
     async def _snapshot(self, members: Participants) -> None:
-        self._snapshots.take(await self._state_now(members))
+        self._snapshots.take(await self._now(members, members.keep))
 
     def _training(self) -> Participants:
         if self._members is None:
             raise TrainerClosed("the trainer is not open; use it inside `async with`")
         return self._members
+
+
+def _tell(step: int, recovery: StepRecovery) -> None:
+    _log.warning("step %d was done after a loss, in %s", step, recovery)
+    ring = EVENTS.ring
+    if ring is not None:
+        values = {"step": step, **msgspec.structs.asdict(recovery)}
+        ring.append((next(ring.numbers), now(), MARK, "training", "recovery", values))
 
 
 def threads(devices: Sequence[Device]) -> int | None:

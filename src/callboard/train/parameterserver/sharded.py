@@ -13,7 +13,7 @@ from callboard.train.kinds import Optimizer
 from callboard.train.parameterserver.gradients import Gradients, mean
 from callboard.train.parameterserver.keeper import Keeper
 from callboard.train.parameterserver.layout import Layout
-from callboard.train.replicas.members import every
+from callboard.train.replicas.calls import every
 from callboard.train.states import State
 
 __all__ = ["Sharded"]

@@ -6,9 +6,13 @@ more, for the weights alone: no product is computed twice.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
-__all__ = ["input_gradients", "whole"]
+__all__ = ["NEEDS", "input_gradients", "whole"]
+
+NEEDS = "torch.fx.experimental.symbolic_shapes"
+"""A module that torch imports, in seconds, when a backward pass first begins at a node, as second parts do."""
 
 Rest = Callable[[], None]
 """Adds the gradients of the weights to their ``grad``."""
@@ -26,7 +30,29 @@ def _whole(roots: Sequence[Any], gradients: Sequence[Any]) -> None:
     import torch
 
     if roots:
-        torch.autograd.backward(list(roots), list(gradients))
+        torch.autograd.backward(_begin(roots, gradients))
+
+
+def _begin(roots: Sequence[Any], gradients: Sequence[Any]) -> Any:
+    """A number whose backward pass begins at the roots with these gradients, without an import of :data:`NEEDS`."""
+    return _beginning().apply(gradients, *roots)
+
+
+@cache
+def _beginning() -> Any:
+    import torch
+
+    class Beginning(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, gradients: Sequence[Any], *roots: Any) -> Any:
+            ctx.gradients = gradients
+            return roots[0].new_zeros(())
+
+        @staticmethod
+        def backward(ctx: Any, *_: Any) -> Any:
+            return None, *ctx.gradients
+
+    return Beginning
 
 
 def input_gradients(
@@ -65,9 +91,8 @@ def input_gradients(
     along = [at for at in range(len(roots)) if at not in beside]
     try:
         found = torch.autograd.grad(
-            [roots[at] for at in along],
+            _begin([roots[at] for at in along], [gradients[at] for at in along]),
             inputs,
-            [gradients[at] for at in along],
             retain_graph=True,
             allow_unused=True,
         )
@@ -76,8 +101,7 @@ def input_gradients(
             hook.remove()
 
     def rest() -> None:
-        if beside:
-            torch.autograd.backward([roots[at] for at in beside], [gradients[at] for at in beside])
+        _whole([roots[at] for at in beside], [gradients[at] for at in beside])
         for node, leaves, arrived in kept:
             some = [at for at, one in enumerate(arrived) if one is not None]
             edges = [torch.autograd.graph.GradientEdge(node, at) for at in some]

@@ -23,9 +23,10 @@ from callboard.train.pipeline.schedules.tables import placement, table
 from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Worker
-from callboard.train.replicas.members import every
+from callboard.train.replicas.calls import every
 from callboard.train.replicas.replica import Update
-from callboard.train.states import State, check_alike
+from callboard.train.running.laps import Laps
+from callboard.train.states import Kept, State, check_alike
 
 __all__ = ["Crew"]
 
@@ -46,7 +47,7 @@ class Crew:
         devices: In the order of their stages.
         workers: The actors, one beside each device.
         placed: For each stage, the number of its device.
-        begun, loss, micros: See :class:`.Participants`.
+        begun, loss, micros, laps: See :class:`.Participants`.
     """
 
     def __init__(self, assigned: Assigned, plan: Plan) -> None:
@@ -56,6 +57,7 @@ class Crew:
         self.begun = 0
         self.loss = math.nan
         self.micros: tuple[int, ...] = ()
+        self.laps = Laps()
         self._assigned = assigned
         self._plan = plan
         self._stages: list[Described] = []
@@ -75,7 +77,9 @@ class Crew:
         models = self._assigned.models
         if models is not None:
             models = [model if at in own else None for at, model in enumerate(models)]
-        return replace(self._assigned, models=models, stages=own)
+        device = self.devices[rank]
+        in_host_memory = device.backend == "cpu" and device.isolation == "process"
+        return replace(self._assigned, models=models, stages=own, in_host_memory=in_host_memory)
 
     async def close(self) -> None:
         """Stop the workers."""
@@ -95,7 +99,7 @@ class Crew:
         """Something failed: look at every worker again before the next step."""
         self._generations = []
 
-    async def agree(self, kept: State | None) -> Update:
+    async def agree(self, kept: Kept | None) -> Update:
         """Wait for lost devices, and bring all stages to the same step.
 
         Args:
@@ -109,6 +113,7 @@ class Crew:
             DeviceStopped: The last device has stopped for good.
         """
         await self._without_stopped()
+        self.laps.lap("ready")
         generations = [device.generation for device in self.devices]
         if not self._stages:
             described = await every(worker.call(Worker.describe) for worker in self.workers)
@@ -121,25 +126,34 @@ class Crew:
             step = 0 if kept is None else kept.step
             await self._load(kept, [rank for rank, one in enumerate(done) if one.step != step])
             done[0] = Update(step)
+        self.laps.lap("state")
         self._generations = generations
         return done[0]
 
-    async def load(self, state: State) -> None:
+    async def load(self, kept: Kept) -> None:
         """Give every stage its part of a state."""
-        await self._load(state, range(len(self.workers)))
+        await self._load(kept, range(len(self.workers)))
 
-    async def _load(self, state: State | None, ranks: Sequence[int]) -> None:
-        parts = [] if state is None else await asyncio.to_thread(apart, state, self._stages)
-        step = 0 if state is None else state.step
+    async def _load(self, kept: Kept | None, ranks: Sequence[int]) -> None:
+        parts: Sequence[State] = () if kept is None else kept.parts
+        if kept is not None and kept.cut != self._stages:
+            whole = parts[0] if kept.cut is None else await asyncio.to_thread(joined, parts, kept.cut)
+            parts = await asyncio.to_thread(apart, whole, self._stages)
+        step = 0 if kept is None else kept.step
         of = [{at: one for at, one in enumerate(parts) if self.placed[at] == rank} for rank in range(len(self.workers))]
         await every(self.workers[rank].call(Worker.load, step, of[rank]) for rank in ranks)
 
     async def state(self) -> State:
         """The state of the whole model, in host memory."""
+        kept = await self.keep()
+        return await asyncio.to_thread(joined, kept.parts, kept.cut)
+
+    async def keep(self) -> Kept:
+        """The states of the stages, in host memory."""
         per_worker: list[dict[int, State]] = await every(worker.call(Worker.states) for worker in self.workers)
         states = [per_worker[rank][stage] for stage, rank in enumerate(self.placed)]
         check_alike(states)
-        return await asyncio.to_thread(joined, states, self._stages)
+        return Kept(states, self._stages)
 
     async def take(self, number: int, batch: Batch) -> Update:
         """Take a step: pass the micro-batches through the stages and back, and make the update.

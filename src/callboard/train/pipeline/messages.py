@@ -22,14 +22,18 @@ class Assigned:
         at: Where the whole model is cut, see :func:`.split`.
         models: All stages, None where they are another device's; or None: the whole model is cut.
         last: Number of the last stage of the model.
+        splits: Backward passes are done in two parts.
         stages: Numbers of this device's stages.
+        in_host_memory: Values leave the device as arrays of the host: it is a CPU in a process of its own.
     """
 
     job: Job
     at: int | Sequence[str]
     models: Sequence[Any] | None
     last: int
+    splits: bool
     stages: tuple[int, ...] = ()
+    in_host_memory: bool = False
 
 
 class Described(msgspec.Struct, frozen=True):

@@ -138,12 +138,6 @@ class Stage:
             self._buckets.scale(scale)
             self._optimizer.step()
 
-    def warm_up(self) -> None:
-        """Load what torch loads when an optimizer is first used."""
-        self._buckets.zero()
-        if self._optimizer is not None:
-            self._optimizer.step()
-
     # -- weights -------------------------------------------------------------------------------------------------------
 
     def state(self, step: int, share: Callable[[Any], Any]) -> State:

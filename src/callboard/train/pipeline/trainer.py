@@ -111,7 +111,7 @@ class PipelineParallelTrainer(Trainer):
         self._plan = Plan(pipeline_schedule, micro_batch_size, trim, loss is not None)
 
     def _participants(self, job: Job) -> Crew:
-        return Crew(Assigned(job, *self._cut), self._plan)
+        return Crew(Assigned(job, *self._cut, splits=self._plan.schedule == "zero-bubble"), self._plan)
 
 
 def _models(model: Any, split: object, stages: object) -> list[Any] | None:

@@ -11,12 +11,14 @@ from typing import Any
 from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.kinds import loss_of
+from callboard.train.pipeline.backward import NEEDS
 from callboard.train.pipeline.messages import Assigned, Described, Finished, Outputs
 from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
 from callboard.train.states import State
 
@@ -32,20 +34,21 @@ class Worker(ResidentActor):
         self._assigned = assigned
 
     def prepare(self) -> None:
-        importlib.import_module("torch")  # in advance, in the standby, too
-
-    def setup(self, ctx: HostContext) -> None:
-        import torch
-
+        self._torch = torch = importlib.import_module("torch")
         job = self._assigned.job
         if job.threads is not None:
             torch.set_num_threads(job.threads)
         if job.deterministic:
             torch.use_deterministic_algorithms(True)
-        self._torch = torch
+        if self._assigned.splits:
+            importlib.import_module(NEEDS)
+        self._parts, self._entry = self._built()
+
+    def setup(self, ctx: HostContext) -> None:
+        job = self._assigned.job
         self._ctx = ctx
         self._device = ctx.torch_device
-        parts, self._entry = self._built()
+        parts, self._parts = self._parts, {}
         self._stages = {number: Stage(number, part, job, self._device) for number, part in parts.items()}
         self._loss_of = None if job.loss is None else loss_of(job.loss)
         self._done = Update(-1)
@@ -56,9 +59,7 @@ class Worker(ResidentActor):
         self._counter: Any = None
 
     def warm_up(self, ctx: HostContext) -> None:
-        self.setup(ctx)
-        for stage in self._stages.values():
-            stage.warm_up()
+        rehearse(self._assigned.job, ctx)
 
     def _built(self) -> tuple[dict[int, StageModule], list[str]]:
         """This device's parts of the model."""
@@ -153,7 +154,7 @@ class Worker(ResidentActor):
             return Outputs(None, [])
         names, values = _values(stage.ports, outputs, number)
         stage.backward_from(micro, values)
-        return Outputs(names, [on_its_way(value, self._ctx, given) for value in values])
+        return Outputs(names, [self._sent(value, given, number + 1) for value in values])
 
     def backward(
         self, split: bool, number: int, micro: int, gradients: list[Value | None], so_far: list[Value | None]
@@ -172,7 +173,7 @@ class Worker(ResidentActor):
             of_outputs = [self._gradient(value, given) for value in gradients]
             of_inputs = [self._gradient(value, given) for value in so_far]
             found = stage.backward(micro, of_outputs, of_inputs, split=split)
-            return [None if one is None else on_its_way(one, self._ctx, given) for one in found]
+            return [None if one is None else self._sent(one, given, number - 1) for one in found]
 
     def weights(self, number: int, micro: int) -> None:
         """The gradients of a stage's weights, after those of its inputs."""
@@ -223,6 +224,10 @@ class Worker(ResidentActor):
             raise
         finally:
             self._micros += (time.perf_counter_ns() - began) // 1000
+
+    def _sent(self, value: Any, given: set[int], to: int) -> Value:
+        leaves = self._assigned.in_host_memory and to not in self._stages
+        return on_its_way(value, self._ctx, given, in_host_memory=leaves)
 
     def _input(self, value: Value, given: set[int]) -> Any:
         tensor = arrived(value, self._device)

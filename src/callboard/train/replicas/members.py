@@ -1,28 +1,32 @@
-"""``Members``: the devices of a trainer, a replica beside each, and their world; brought to one state after a loss."""
+"""``Members``: the devices of a trainer, a replica beside each, brought to one state after a loss."""
 
 import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from callboard.actors.errors import AskTimeout
 from callboard.actors.props import Props
-from callboard.core.errors import ContextLost, DeviceStopped
+from callboard.core.errors import ContextLost, DeviceStopped, LibraryError
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
-from callboard.multi_device.worlds.errors import WorldStopped
-from callboard.multi_device.worlds.opening import world
-from callboard.multi_device.worlds.world import World
+from callboard.kernel.collective.library import JOINING, READY
+from callboard.kernel.collective.messages import Leave
+from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
-from callboard.train.replicas.replica import Gradients, Replica, Update
-from callboard.train.states import State
+from callboard.train.replicas.calls import every, together
+from callboard.train.replicas.replica import Replica, Taken, Update
+from callboard.train.running.laps import Laps
+from callboard.train.states import Kept, State
 
-__all__ = ["Members", "every"]
+__all__ = ["Members"]
 
 STOPPING = 5.0
 """Seconds that a replica's current call gets when it is stopped."""
+
+CONNECTING = 60.0
+"""Seconds in which the replicas must have connected."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,22 +37,23 @@ class Members:
     Attributes:
         devices: Their devices.
         replicas: The actors, one beside each device.
-        world: None if there is one device only.
-        begun, loss, micros: See :class:`.Participants`.
+        begun, loss, micros, laps: See :class:`.Participants`.
     """
 
     def __init__(self, props: Props[Replica]) -> None:
         self.devices: list[Device] = []
         self.replicas: list[ResidentRef[Replica]] = []
-        self.world: World | None = None
         self.begun = 0
         self.loss = math.nan
         self.micros: tuple[int, ...] = ()
+        self.laps = Laps()
         self._props = props
         self._generations: list[int] = []
+        self._number: int | None = None  # of the communicator that they share
 
     async def change(self, devices: Sequence[Device]) -> None:
         """Let these devices take part, and no others. Those that come have no state until :meth:`agree`."""
+        self._abort("the devices change")
         known = dict(zip(self.devices, self.replicas, strict=True))
         for device, replica in known.items():
             if device not in devices:
@@ -56,17 +61,11 @@ class Members:
         self.devices = list(devices)
         self.replicas = [known.get(device) or device.actor_of(self._props) for device in devices]
         self._generations = []
-        await self._leave_world()
 
     async def close(self) -> None:
-        """Stop the replicas and leave the world."""
+        """Stop the replicas."""
+        self._abort("the trainer is closed")
         await asyncio.gather(*map(_end, self.replicas))
-        await self._leave_world()
-
-    async def _leave_world(self) -> None:
-        if self.world is not None:
-            await self.world.close()
-            self.world = None
 
     @property
     def agreed(self) -> bool:
@@ -82,7 +81,7 @@ class Members:
         """Something failed: look at every replica again before the next step."""
         self._generations = []
 
-    async def agree(self, kept: State | None) -> Update:
+    async def agree(self, kept: Kept | None) -> Update:
         """Wait for lost devices, and bring all replicas to the state of the most advanced one.
 
         Args:
@@ -95,12 +94,14 @@ class Members:
             ContextLost: Another device was lost meanwhile: try again.
             DeviceStopped: The last device has stopped for good.
         """
+        self._abort("a device was lost")
         await self._without_stopped()
+        self.laps.lap("ready")
         generations = [device.generation for device in self.devices]
         done: list[Update] = await every(replica.call(Replica.done) for replica in self.replicas)
         best = max(done, key=lambda update: update.step)
         if best.step < 0 and kept is not None:
-            done = await every(replica.call(Replica.load, kept) for replica in self.replicas)
+            done = await self.load(kept)
             best = done[0]
         elif best.step < 0:
             await self.replicas[0].call(Replica.begin)
@@ -110,19 +111,37 @@ class Members:
         if behind:
             state = await self.replicas[donor].call(Replica.state, False)
             await every(self._give(state, rank) for rank in behind)
-        if len(self.devices) > 1:
-            await self._join_world()
+        self.laps.lap("state")
+        await self._connect()
+        self.laps.lap("joined")
         self._generations = generations
         return best
 
-    async def _join_world(self) -> None:
-        if self.world is not None:
-            try:
-                await self.world.ready()
-            except WorldStopped:
-                await self._leave_world()
-        if self.world is None:
-            self.world = await world(self.devices)
+    async def _connect(self) -> None:
+        """Have the replicas reach each other, without the application."""
+        world, size = next_world(), len(self.replicas)
+        self._number = world
+        calls = (replica.call(Replica.offer, world, rank, size) for rank, replica in enumerate(self.replicas))
+        offers: list[bytes] = await every(calls)
+        states: list[str] = await every(replica.call(Replica.join, offers) for replica in self.replicas)
+        pause, most = LOOK
+        try:
+            async with asyncio.timeout(CONNECTING):
+                while JOINING in states:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, most)
+                    states = await every(replica.call(Replica.look) for replica in self.replicas)
+        except TimeoutError:
+            self._abort("a rank did not connect")
+        for rank, state in enumerate(states):
+            if state != READY:
+                raise LibraryError(f"rank {rank} ({self.devices[rank].name}) cannot join: {state}", "collective")
+
+    def _abort(self, reason: str) -> None:
+        """End what the replicas do together."""
+        number, self._number = self._number, None
+        if number is not None:
+            end(self.devices, Leave(world=number, reason=reason))
 
     async def _give(self, state: State, rank: int) -> None:
         arrays = [ref.to(self.devices[rank]) for ref in state.arrays]
@@ -141,44 +160,47 @@ class Members:
         elif stopped:
             raise next(error for error in ready if error is not None)
 
-    def add_up(self, per_rank: Sequence[list[Any]], averages: Sequence[list[Any]]) -> list[Any]:
-        """Have every replica's arrays become the sum of all, and its averages those of the first.
-
-        Returns:
-            The collectives' replies.
-        """
-        if self.world is None:
-            return []
-        with self.world.group() as group:
-            sums = [group.all_reduce(xs, out=xs) for xs in zip(*per_rank, strict=True)]
-            return [*sums, *(group.broadcast(xs[0], out=xs) for xs in zip(*averages, strict=True))]
+    def _parts(self, batch: Batch) -> list[Batch]:
+        """What each replica computes of a batch."""
+        return [part(batch, share) for share in shares(rows_of(batch), len(self.replicas))]
 
     async def take(self, number: int, batch: Batch) -> Update:
-        """Take a step: each replica computes the gradients of its part, and makes the update with the sum of all."""
-        rows = rows_of(batch)
-        parts = [part(batch, share) for share in shares(rows, len(self.replicas))]
+        """Take a step: each replica computes its part, and makes the same update."""
+        before, self.begun = self.begun, max(self.begun, number)
+        rows, parts = rows_of(batch), self._parts(batch)
+        calls = (
+            replica.call(Replica.take, number, rows, own) for replica, own in zip(self.replicas, parts, strict=True)
+        )
         try:
-            gradients: list[Gradients] = await every(
-                replica.call(Replica.gradients, number, rank, rows, own)
-                for rank, (replica, own) in enumerate(zip(self.replicas, parts, strict=True))
-            )
-            self.loss = sum(one.loss for one in gradients) / rows
-            self.micros = tuple(one.micros for one in gradients)
-            buckets, averages = [one.buckets for one in gradients], [one.averages for one in gradients]
-            await every(self.add_up(buckets, averages))  # an update behind a sum that fails may run all the same
-            self.begun = max(self.begun, number)
-            updates: list[Update] = await every(
-                replica.call(Replica.update, number, own, means)
-                for replica, own, means in zip(self.replicas, buckets, averages, strict=True)
-            )
-        except BaseException:  # also a cancelled step leaves replicas apart
+            steps: list[Taken] = await together(calls, self._abort)
+        except (ContextLost, DeviceStopped):
             self.doubt()
             raise
-        return updates[0]
+        except Exception:  # of the model, on one or on all
+            self.doubt()
+            done: list[Update] = await every(replica.call(Replica.done) for replica in self.replicas)
+            if all(update.step == number - 1 for update in done):
+                self.begun = before
+            raise
+        except BaseException:  # a cancelled step may be done on some
+            self.doubt()
+            raise
+        self.loss = self._mean(steps, rows)
+        self.micros = tuple(step.micros for step in steps)
+        return steps[0].update
 
-    async def load(self, state: State) -> None:
+    def _mean(self, steps: Sequence[Taken], rows: int) -> float:
+        """Mean loss of a batch."""
+        return sum(step.loss for step in steps) / rows
+
+    async def load(self, kept: Kept) -> list[Update]:
         """Give every replica this state."""
-        await every(replica.call(Replica.load, state) for replica in self.replicas)
+        (state,) = kept.parts
+        return await every(replica.call(Replica.load, state) for replica in self.replicas)
+
+    async def keep(self) -> Kept:
+        """The same as :meth:`state`, for :meth:`agree` and :meth:`load`."""
+        return Kept([await self.state()])
 
     async def state(self) -> State:
         """The state of all, in host memory."""
@@ -202,24 +224,3 @@ async def _ready(device: Device, replica: ResidentRef[Replica]) -> DeviceStopped
 async def _end(replica: ResidentRef[Replica]) -> None:
     with contextlib.suppress(AskTimeout, ContextLost, DeviceStopped):  # it goes with its device
         await replica.stop_and_wait(timeout=STOPPING)
-
-
-async def every(calls: Any) -> list[Any]:
-    """The results of all, when all have ended.
-
-    Raises:
-        ContextLost, DeviceStopped: One failed with it, whatever the others did.
-        Exception: The first one that failed.
-    """
-    results = await asyncio.gather(*(_awaited(call) for call in calls), return_exceptions=True)
-    errors = [result for result in results if isinstance(result, BaseException)]
-    for error in errors:
-        if isinstance(error, ContextLost | DeviceStopped):
-            raise error
-    if errors:
-        raise errors[0]
-    return results
-
-
-async def _awaited(call: Coroutine[Any, Any, Any] | Any) -> Any:
-    return await call

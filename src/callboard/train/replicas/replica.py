@@ -9,32 +9,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from callboard.core.ref import GpuRef
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
+from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.states import State, pack, unpack
 
-__all__ = ["Gradients", "Replica", "Update"]
-
-
-class Gradients(msgspec.Struct, frozen=True):
-    """What a replica's part of a batch gave.
-
-    Attributes:
-        loss: Sum of the losses of its samples.
-        micros: Microseconds.
-        buckets: Its gradients, of the batch's mean loss: those of all replicas add up.
-        averages: Buffers such as running means, of which the first replica's count; empty if the model has none.
-    """
-
-    loss: float
-    micros: int
-    buckets: list[Any]
-    averages: list[Any]
+__all__ = ["Replica", "Taken", "Update"]
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -53,39 +38,53 @@ class Update(msgspec.Struct, frozen=True):
     skipped: bool = False
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """What a step gave on one actor.
+
+    Attributes:
+        update: The update.
+        loss: Sum of the losses of the samples that it computed.
+        micros: Microseconds for their gradients.
+    """
+
+    update: Update
+    loss: float
+    micros: int
+
+
 class Replica(ResidentActor):
     """One of the trainer's replicas. A new instance (also after a loss) has no weights until it is given some.
 
-    A step has two parts, so that it can be repeated when a device is lost between them: :meth:`gradients` changes
-    nothing that a repeat would see, and :meth:`update` is the same on every replica.
+    A step changes nothing that a repeat would see before the gradients of all replicas are added up; from there on it
+    is the same on all of them.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def prepare(self) -> None:
-        importlib.import_module("torch")  # in advance, in the standby, too
-
-    def setup(self, ctx: HostContext) -> None:
-        self._configure(ctx)
-        self._use(self._built())
-
-    def _configure(self, ctx: HostContext) -> None:
-        """Everything but the model."""
-        import torch
-
+        self._torch = torch = importlib.import_module("torch")
         job = self._job
         if job.threads is not None:
             torch.set_num_threads(job.threads)
         if job.deterministic:
             torch.use_deterministic_algorithms(True)
-        self._torch = torch
+        self._loss = None if job.loss is None else loss_of(job.loss)
+        self._whole = self._built()
+
+    def setup(self, ctx: HostContext) -> None:
+        self._enter(ctx)
+        model, self._whole = self._whole, None
+        self._use(model)
+
+    def _enter(self, ctx: HostContext) -> None:
         self._ctx = ctx
         self._device = ctx.torch_device
-        self._loss = None if job.loss is None else loss_of(job.loss)
+        self._exchange = Exchange(ctx)
 
     def _built(self) -> Any:
         """The model, on the host."""
+        torch: Any
         torch, job = self._torch, self._job
         is_module = isinstance(job.model, torch.nn.Module)
         with building(job.seed):
@@ -112,18 +111,30 @@ class Replica(ResidentActor):
         self._before: tuple[int, list[Any]] = (0, [])
 
     def warm_up(self, ctx: HostContext) -> None:
-        self.setup(ctx)
-        self._buckets.zero()
-        self._optimizer.step()  # loads what torch loads when an optimizer is first used
+        rehearse(self._job, ctx)
+        Exchange(ctx).rehearse()
+
+    # -- among the others ----------------------------------------------------------------------------------------------
+
+    def offer(self, world: int, rank: int, size: int) -> bytes:
+        """See :meth:`.Exchange.offer`."""
+        return self._exchange.offer(world, rank, size)
+
+    def join(self, offers: list[bytes]) -> str:
+        """See :meth:`.Exchange.join`."""
+        return self._exchange.join(offers)
+
+    def look(self) -> str:
+        """See :meth:`.Exchange.look`."""
+        return self._exchange.look()
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def gradients(self, step: int, rank: int, total: int, batch: Batch) -> Gradients:
-        """Compute the gradients of this replica's part of a batch.
+    def take(self, step: int, total: int, batch: Batch) -> Taken:
+        """Take a step together with the other replicas: add the gradients up, and make the update.
 
         Args:
-            step: Number of the step.
-            rank: Number of the replica; with the step, it decides the random numbers.
+            step: Number of the step; with that of the replica, it decides the random numbers.
             total: Samples of the whole batch.
             batch: This replica's samples; may be none.
         """
@@ -131,12 +142,14 @@ class Replica(ResidentActor):
         self._restore(step)
         if self._lent:  # to a collective that failed, and may yet write
             self._buckets, self._averages = self._new_buckets()
-        seeded(seed_of(self._job.seed, step, rank))
+        seeded(seed_of(self._job.seed, step, self._exchange.rank))
         loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         self._lent = True
-        refs = [[self._ctx.ref(flat) for flat in one.flats] for one in (self._buckets, self._averages)]
-        return Gradients(loss, micros, *refs)
+        self._exchange.add_up(self._buckets.flats, self._averages.flats)
+        self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
+        self._lent = False
+        return Taken(self._updated(step, self._buckets.norm()), loss, micros)
 
     def _passes(self, total: int, batch: Batch) -> float:
         """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses."""
@@ -167,16 +180,6 @@ class Replica(ResidentActor):
             buffer.copy_(value)
         return float(counter.get_total_flops()) / max(1, rows_of(batch))
 
-    def update(self, step: int, buckets: list[GpuRef], averages: list[GpuRef]) -> Update:
-        """Take the step with the sum of all replicas' gradients, which is in the buckets now.
-
-        Args:
-            step: Number of the step.
-            buckets, averages: Arrays of :class:`Gradients`, as arguments so that this waits for the collective.
-        """
-        self._lent = False
-        return self._updated(step, self._buckets.norm())
-
     def _updated(self, step: int, norm: float) -> Update:
         """Take the step with the gradients in the buckets, which have this norm."""
         lr = [rate * self._factor() for rate in self._rates]
@@ -186,6 +189,7 @@ class Replica(ResidentActor):
                 group["lr"] = rate
             if self._job.gradient_clip is not None:
                 self._buckets.scale(min(1.0, self._job.gradient_clip / (norm + 1e-6)))
+            self._done = Update(-1)  # of no step, if it fails midway
             self._optimizer.step()
             self._updates += 1
         else:

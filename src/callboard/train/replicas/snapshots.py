@@ -1,7 +1,7 @@
 """``Snapshots``: what a trainer keeps in host memory for the case that every device is lost at once."""
 
 from callboard.train.batches import Batch
-from callboard.train.states import State
+from callboard.train.states import Kept
 
 __all__ = ["Snapshots"]
 
@@ -29,12 +29,12 @@ class Snapshots:
     def __init__(self, every: int) -> None:
         if every < 1:
             raise ValueError(f"snapshot_every is {every}; it is a number of steps, at least 1")
-        self.state: State | None = None
+        self.state: Kept | None = None
         self._every = every
         self._batches: list[Batch] = []
         self._seconds = 0.0
 
-    def take(self, state: State) -> None:
+    def take(self, state: Kept) -> None:
         """This is the state after the last step."""
         self.state = state
         self._batches.clear()
@@ -53,7 +53,7 @@ class Snapshots:
         """
         if not early:
             return len(self._batches) >= self._every
-        nbytes = 0 if self.state is None else sum(array.nbytes for array in self.state.arrays)
+        nbytes = 0 if self.state is None else self.state.nbytes
         return len(self._batches) >= self._every or self._seconds >= SHARE * (COST + nbytes / SPEED)
 
     def since(self, step: int) -> list[Batch]:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.train.batches import shares
+from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.tensor.cuts import Cut
-from callboard.train.tensor.exchange import Exchange
 
 __all__ = ["Flow"]
 

@@ -10,34 +10,18 @@ import msgspec
 
 from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext
-from callboard.train.batches import Batch, rows_of
+from callboard.train.batches import Batch
 from callboard.train.job import Job
-from callboard.train.kinds import optimizer_of
 from callboard.train.replicas.randomness import seed_of, seeded
-from callboard.train.replicas.replica import Replica, Update
+from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import State
 from callboard.train.tensor.cuts import Division
-from callboard.train.tensor.exchange import Exchange
 from callboard.train.tensor.plan import Plan, resolved
 
-__all__ = ["Entered", "ShardStep", "TensorShard"]
+__all__ = ["Entered", "TensorShard"]
 
 WHOLE_TENSORS = "Adafactor", "LBFGS", "Muon"
 """Optimizers of torch whose update of an element depends on the whole tensor."""
-
-
-class ShardStep(msgspec.Struct, frozen=True):
-    """What a step gave on one shard.
-
-    Attributes:
-        update: The update.
-        loss: Sum of the losses of the batch's samples, the same on all shards.
-        micros: Microseconds for the gradients.
-    """
-
-    update: Update
-    loss: float
-    micros: int
 
 
 class Entered(msgspec.Struct, frozen=True):
@@ -69,16 +53,8 @@ class TensorShard(Replica):
             importlib.import_module(f"callboard.train.tensor.{name}")
 
     def setup(self, ctx: HostContext) -> None:
-        self._configure(ctx)
-        self._exchange = Exchange(ctx)
-        self._whole: Any = self._built()
+        self._enter(ctx)
         self._entered: tuple[int, int] | None = None
-
-    def warm_up(self, ctx: HostContext) -> None:
-        self._configure(ctx)
-        weight = self._torch.nn.Parameter(self._torch.zeros(8, 8, device=self._device))
-        (weight @ weight).sum().backward()
-        optimizer_of(self._job.optimizer, [weight]).step()  # loads what torch loads when an optimizer is first used
 
     # -- among the others ----------------------------------------------------------------------------------------------
 
@@ -110,18 +86,6 @@ class TensorShard(Replica):
         draws = any(_probability(one) for one in self._model.modules())
         return Entered(Division(self._cuts, order), weights, os.getpid(), draws)
 
-    def offer(self, world: int) -> bytes:
-        """See :meth:`.Exchange.offer`."""
-        return self._exchange.offer(world)
-
-    def join(self, offers: list[bytes]) -> str:
-        """See :meth:`.Exchange.join`."""
-        return self._exchange.join(offers)
-
-    def look(self) -> str:
-        """See :meth:`.Exchange.look`."""
-        return self._exchange.look()
-
     def done(self) -> Update:
         return Update(-1) if self._entered is None else self._done
 
@@ -132,7 +96,7 @@ class TensorShard(Replica):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def take(self, step: int, batch: Batch) -> ShardStep:
+    def take(self, step: int, total: int, batch: Batch) -> Taken:
         """Take a step with the whole batch, together with the other shards.
 
         Nothing is changed before the gradients of all shards are complete: their norm is a collective, too.
@@ -141,11 +105,11 @@ class TensorShard(Replica):
         self._restore(step)
         seeded(seed_of(self._job.seed, step, -1))
         with self._torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
-            loss = self._passes(rows_of(batch), batch)
+            loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         norm = self._norm()
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
-        return ShardStep(self._updated(step, norm), loss, micros)
+        return Taken(self._updated(step, norm), loss, micros)
 
     def flops(self, batch: Batch) -> float:
         with self._torch.autograd.set_multithreading_enabled(False):

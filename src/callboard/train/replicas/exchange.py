@@ -1,7 +1,7 @@
-"""``Exchange``: collectives that a shard calls in the middle of its forward and backward pass.
+"""``Exchange``: collectives that an actor calls in the middle of a step.
 
-The ranks are the actors themselves, in a communicator of their own: no message to the application lies between two
-layers. The application ends it for all when one is lost, so no shard waits for another for ever.
+The ranks are the actors themselves, in a communicator of their own: no message to the application lies between two of
+them. The application ends it for all when one is lost, so none waits for another for ever.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,18 @@ from callboard.kernel.collective.part import Part, ReduceOp, Step
 
 __all__ = ["Exchange"]
 
+ALONE = 0
+"""A number that no world has."""
+
 
 class Exchange:
-    """This shard among the others.
+    """This actor among the others.
 
     Args:
         ctx: The actor's.
 
     Attributes:
-        rank, size: Number of this shard, and of all.
+        rank, size: Number of this actor, and of all.
     """
 
     def __init__(self, ctx: HostContext) -> None:
@@ -31,13 +34,14 @@ class Exchange:
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
-    def offer(self, world: int) -> bytes:
-        """Leave the communicator before, and begin the next one."""
+    def offer(self, world: int, rank: int, size: int) -> bytes:
+        """Leave the communicator before, and begin the next one, as this rank of so many."""
         collective = self._ctx.device.collective
         if self._world is not None:
             collective.leave(world=self._world)
         self._world, self._call = world, 0
-        return collective.offer(world, self.rank, self.size).result()
+        self.rank, self.size = rank, size
+        return collective.offer(world, rank, size).result()
 
     def join(self, offers: Sequence[bytes]) -> str:
         """Begin to connect to the others."""
@@ -49,21 +53,41 @@ class Exchange:
         assert self._world is not None
         return self._ctx.device.collective.look(self._world).result()
 
+    def rehearse(self) -> None:
+        """Load what the first collective of a process loads."""
+        self.join([self.offer(ALONE, 0, 1)])
+        self._call_of(
+            [Step("all_reduce", op="sum", both=0)], inouts=(_torch().zeros(1, device=self._ctx.torch_device),)
+        )
+        self._ctx.device.synchronize()
+        self._ctx.device.collective.leave(world=ALONE)
+
     # -- collectives ---------------------------------------------------------------------------------------------------
 
+    def add_up(self, sums: Sequence[Any], averages: Sequence[Any]) -> None:
+        """Have arrays become the sums of all actors', and others those of the first, in place and in one call."""
+        count = len(sums)
+        steps = [Step("all_reduce", op="sum", both=at) for at in range(count)]
+        if self.rank:
+            steps += [Step("broadcast", root=0, target=at) for at in range(len(averages))]
+            self._run(steps, inouts=sums, outs=averages)
+        else:
+            steps += [Step("broadcast", root=0, both=count + at) for at in range(len(averages))]
+            self._run(steps, inouts=(*sums, *averages))
+
     def all_reduce(self, x: Any, op: ReduceOp = "sum") -> Any:
-        """The sum (or maximum) of all shards' tensors, a new one."""
+        """The sum (or maximum) of all actors' tensors, a new one."""
         own = x.detach().clone(memory_format=_torch().contiguous_format)
-        self._run(Step("all_reduce", op=op, both=0), inouts=(own,))
+        self._run([Step("all_reduce", op=op, both=0)], inouts=(own,))
         return own
 
     def all_gather(self, x: Any, axis: int, lengths: Sequence[int]) -> Any:
         """All shards' tensors, one after the other along an axis.
 
         Args:
-            x: This shard's.
+            x: This actor's.
             axis: The axis.
-            lengths: Of each shard's tensor along the axis.
+            lengths: Of each actor's tensor along the axis.
         """
         if self.size == 1:
             return x
@@ -73,13 +97,13 @@ class Exchange:
             own = torch.cat([own, own.new_zeros(most - own.shape[0], *own.shape[1:])])
         own = own.contiguous()
         whole = own.new_empty(self.size * most, *own.shape[1:])
-        self._run(Step("all_gather", source=0, target=0), ins=(own,), outs=(whole,))
+        self._run([Step("all_gather", source=0, target=0)], ins=(own,), outs=(whole,))
         if min(lengths) < most:
             whole = torch.cat([whole[rank * most : rank * most + length] for rank, length in enumerate(lengths)])
         return whole.movedim(0, axis)
 
     def reduce_scatter(self, x: Any, axis: int, lengths: Sequence[int]) -> Any:
-        """This shard's part along an axis of the sum of all tensors.
+        """This actor's part along an axis of the sum of all tensors.
 
         Args:
             x: A tensor with all parts.
@@ -95,16 +119,22 @@ class Exchange:
                 padded[rank * most : rank * most + len(part)] = part
             whole = padded
         own = whole.new_empty(most, *whole.shape[1:])
-        self._run(Step("reduce_scatter", source=0, target=0), ins=(whole.contiguous(),), outs=(own,))
+        self._run([Step("reduce_scatter", source=0, target=0)], ins=(whole.contiguous(),), outs=(own,))
         return own[: lengths[self.rank]].movedim(0, axis)
 
-    def _run(self, step: Step, ins: Sequence[Any] = (), inouts: Sequence[Any] = (), outs: Sequence[Any] = ()) -> None:
-        if self.size == 1:
-            return
+    def _run(
+        self, steps: Sequence[Step], ins: Sequence[Any] = (), inouts: Sequence[Any] = (), outs: Sequence[Any] = ()
+    ) -> None:
+        if self.size > 1:
+            self._call_of(steps, ins, inouts, outs)
+
+    def _call_of(
+        self, steps: Sequence[Step], ins: Sequence[Any] = (), inouts: Sequence[Any] = (), outs: Sequence[Any] = ()
+    ) -> None:
         assert self._world is not None
         after, self._call = self._call, self._call + 1
         self._ctx.device.collective.run(
-            part=Part(self.rank, self.size, (step,)),
+            part=Part(self.rank, self.size, tuple(steps)),
             world=self._world,
             call=self._call,
             after=after,
