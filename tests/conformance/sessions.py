@@ -20,6 +20,10 @@ CPU = [
     pytest.param("thread:cpu", id="cpu-thread"),
     pytest.param("process:cpu", id="cpu-process"),
 ]
+TORCH = [
+    pytest.param(f"{kind}:torch:cpu", id=f"{kind}-torch-cpu", marks=pytest.mark.slow)
+    for kind in ("library", "thread", "process")
+]
 HOSTS = [
     pytest.param("process:cuda", id="cuda-process", marks=pytest.mark.gpu),
     pytest.param("thread:cuda", id="cuda-thread", marks=pytest.mark.gpu),
@@ -28,6 +32,7 @@ SESSIONS = [
     *CPU,
     pytest.param("recorded:cpu", id="cpu-recorded"),
     pytest.param("node:cpu", id="cpu-node", marks=pytest.mark.slow),
+    *TORCH,
     pytest.param("library:cuda", id="library-cuda", marks=pytest.mark.gpu),
     pytest.param("graph:cuda", id="graph-cuda", marks=pytest.mark.gpu),
     *HOSTS,

@@ -66,7 +66,7 @@ class CpuBackend(AccelBackend):
     They have memory and threads of their own and are lost one by one; the cores they share.
     """
 
-    name: ClassVar[str] = "cpu"
+    name = "cpu"
     isolation: ClassVar[str] = "thread"
 
     def devices(self) -> list[DeviceInfo]:

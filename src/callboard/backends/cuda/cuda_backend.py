@@ -49,7 +49,7 @@ class CudaBackend(AccelBackend):
     Contexts live in child processes by default: a poisoned one cannot be replaced inside its process.
     """
 
-    name: ClassVar[str] = "cuda"
+    name = "cuda"
     isolation: ClassVar[str] = "process"
     completion: ClassVar[str] = "polled"
     shares: ClassVar[bool] = True
