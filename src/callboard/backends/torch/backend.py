@@ -15,8 +15,12 @@ __all__ = ["TorchBackend"]
 LIBRARIES = LibraryTable(
     "callboard.backends.torch",
     array="TorchArray",
+    blas="TorchBlas",
+    cub="TorchCub",
     elementwise="TorchElementwise",
+    fft="TorchFft",
     memory="TorchMemory",
+    rng="TorchRng",
 )
 
 

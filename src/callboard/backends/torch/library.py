@@ -73,7 +73,7 @@ class Plan:
         numbers = [at in self._scalars for at in self._read]
         values = [_number(x) if scalar else x for x, scalar in zip(given, numbers, strict=True)]
         found = self._compute(*values)
-        return found if isinstance(found, tuple) else (found,)
+        return found if isinstance(found, tuple) else (found,)  # a list is the value of one field
 
     def __call__(self, bound: list[Any]) -> None:
         """Compute and write; on the stream's worker."""

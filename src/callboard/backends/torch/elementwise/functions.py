@@ -79,7 +79,24 @@ def _unsigned_divided(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(y == 0, 0, quotient), torch.where(y == 0, 0, rest)
 
 
+def _unsigned_power(x: Tensor, n: Tensor) -> Tensor:
+    found, factor = torch.ones_like(x + n), x
+    for bit in range(64):
+        found = torch.where((n >> bit) & 1 != 0, found * factor, found)
+        factor = factor * factor
+    return found
+
+
+def _bits(x: Tensor) -> Tensor:
+    """How many bits of an i64 are set."""
+    found = torch.zeros_like(x)
+    for bit in range(64):
+        found += (x >> bit) & 1
+    return found.to(torch.uint8)
+
+
 UNSIGNED: Mapping[str, Compute] = {
+    "pow": _unsigned_power,
     "floor_divide": lambda x, y: _unsigned_divided(x, y)[0],
     "remainder": lambda x, y: _unsigned_divided(x, y)[1],
     "fmod": lambda x, y: _unsigned_divided(x, y)[1],
@@ -88,6 +105,7 @@ UNSIGNED: Mapping[str, Compute] = {
     ),
     "sign": lambda x: (x != 0).to(torch.int64),
     "abs": lambda x: x,
+    "bitwise_count": _bits,
 }
 """Functions of u64 that differ from those of i64."""
 
@@ -96,13 +114,12 @@ def _over(compute: Compute) -> Callable[[Tensor, Tensor, DType], Tensor]:
     """A quotient or remainder of integers; 0 where the divisor is 0."""
 
     def work(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
-        return torch.where(y == 0, 0, torch.where(y == -1, compute(x, 1, True), compute(x, _safe(y), False)))
+        if dtype.kind == "uint":
+            return torch.where(y == 0, 0, compute(x, torch.where(y == 0, 1, y), False))
+        safe = torch.where((y == 0) | (y == -1), 1, y)
+        return torch.where(y == 0, 0, torch.where(y == -1, compute(x, 1, True), compute(x, safe, False)))
 
     return work
-
-
-def _safe(y: Tensor) -> Tensor:
-    return torch.where((y == 0) | (y == -1), 1, y)
 
 
 def _floor_divided(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
@@ -122,12 +139,6 @@ def _shifted(compute: Compute, far: Callable[[Tensor], Any]) -> Callable[[Tensor
         return torch.where(outside, far(x), compute(x, torch.where(outside, 0, n)))
 
     return work
-
-
-def _counted(x: Tensor, dtype: DType) -> Tensor:
-    size = x.element_size() * 8
-    wide = torch.abs(x.to(torch.int64)) if x.dtype != torch.int64 else torch.abs(x)  # NumPy counts those of |x|
-    return sum(((wide >> bit) & 1) for bit in range(size)).to(torch.uint8)  # type: ignore[union-attr]
 
 
 def _cube_root(x: Tensor, dtype: DType) -> Tensor:
@@ -207,7 +218,7 @@ SPECIAL: Mapping[tuple[str, str], Any] = {
     ("remainder", ""): _remainder,
     ("bitwise_left_shift", ""): _shifted(lambda x, n: x << n, lambda x: x * 0),
     ("bitwise_right_shift", ""): _shifted(lambda x, n: x >> n, lambda x: torch.where(x < 0, -1, 0).to(x.dtype)),
-    ("bitwise_count", ""): _counted,
+    ("bitwise_count", ""): lambda x, dtype: _bits(torch.abs(x.to(torch.int64))),  # NumPy counts those of |x|
     ("isnan", "whole"): lambda x, dtype: torch.zeros_like(x, dtype=torch.bool),
     ("isinf", "whole"): lambda x, dtype: torch.zeros_like(x, dtype=torch.bool),
     ("isfinite", "whole"): lambda x, dtype: torch.ones_like(x, dtype=torch.bool),
@@ -229,6 +240,7 @@ SPECIAL: Mapping[tuple[str, str], Any] = {
     ("exp2", "complex"): lambda x, dtype: torch.exp(x * math.log(2)),
     ("cbrt", ""): _cube_root,
     ("gamma", ""): _gamma,
+    ("lgamma", ""): lambda x, dtype: torch.where(x == -torch.inf, x, torch.lgamma(x)),
     ("nextafter", ""): _next,
     ("deg2rad", ""): _scaled(math.pi / 180),
     ("rad2deg", ""): _scaled(180 / math.pi),

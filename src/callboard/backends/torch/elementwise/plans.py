@@ -65,7 +65,9 @@ def map_elements(library: TorchLibrary, op: Map | MapMany) -> Plan:
     def work(operands: Sequence[Tensor], scalars: Sequence[Any]) -> Any:
         found = machine(operands, scalars)
         results = [stored(x, dtype).expand(shape) for x, dtype in zip(found, dtypes, strict=True)]
-        return (tuple(results),) if isinstance(op, MapMany) else results[0]
+        if not isinstance(op, MapMany):
+            return results[0]
+        return (tuple(x.clone() for x in results),)  # one that is an operand may have to outlive that
 
     return library.planned(op, work)
 
@@ -96,7 +98,7 @@ def _total(name: str, x: Tensor, axes: Sequence[int], dtype: DType) -> Tensor:
         x = x.to(torch.uint8) if x.dtype == torch.bool else x
         return getattr(torch, name)(x, axes[0]) if len(axes) == 1 < x.ndim else getattr(torch, name)(x.reshape(-1))
     if not axes:
-        return x - order
+        return x - order if order else x
     if name == "prod":
         for axis in reversed(axes):
             x = torch.prod(x, axis, dtype=x.dtype)
