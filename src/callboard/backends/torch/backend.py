@@ -15,12 +15,15 @@ __all__ = ["TorchBackend"]
 LIBRARIES = LibraryTable(
     "callboard.backends.torch",
     array="TorchArray",
+    attention="TorchAttention",
     blas="TorchBlas",
     cub="TorchCub",
+    dnn="TorchDnn",
     elementwise="TorchElementwise",
     fft="TorchFft",
     memory="TorchMemory",
     rng="TorchRng",
+    solver="TorchSolver",
 )
 
 
