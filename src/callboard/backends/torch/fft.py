@@ -52,7 +52,8 @@ class TorchFft(TorchLibrary):
 
 def _transformed(transform: Transform, x: Tensor) -> Tensor:
     if not x.numel() or not transform.out.size:
-        return torch.empty(transform.out.shape, dtype=x.dtype, device=x.device)
+        wide = x.abs() if transform.kind == "C2R" else x + 0j if transform.kind == "R2C" else x
+        return wide.new_empty(transform.out.shape)
     inverse = transform.direction == "inverse"
     options = {"dim": transform.axes, "norm": transform.norm}
     if transform.kind == "R2C":

@@ -60,17 +60,18 @@ def _scores(q: Tensor, k: Tensor, rows: slice, queries: int, p: AttentionParams,
     return s.masked_fill(unseen, -math.inf), None if bent is None else 1 - bent * bent
 
 
-def _kept(rows: slice, heads: int, keys: int, p: AttentionParams, extras: Extras, where: Any) -> Tensor | float:
+def _kept(rows: slice, like: Tensor, p: AttentionParams, extras: Extras) -> Tensor | float:
     """1 / (1 - dropout) where a probability stays, else 0; word ``key % 4`` of a block of Philox decides."""
     if not p.dropout:
         return 1.0
+    (heads, _, keys), where = like.shape, like.device
     quads = torch.arange(-(-keys // 4), device=where)
     shape = (heads, rows.stop - rows.start, quads.shape[0])
     lanes = torch.arange(extras.sequence * heads, (extras.sequence + 1) * heads, device=where)[:, None, None]
     queries = torch.arange(rows.start, rows.stop, device=where)[:, None]
     counters = (*(x.expand(shape) for x in (quads, queries, lanes)), torch.full(shape, extras.offset, device=where))
     drawn = blocks(counters, extras.seed).reshape(*shape[:2], -1)[..., :keys]
-    return (drawn >= int(p.dropout * 2**32)).to(torch.float32) / (1 - p.dropout)
+    return (drawn >= int(p.dropout * 2**32)).to(like.dtype) / (1 - p.dropout)
 
 
 def attend(
@@ -86,7 +87,7 @@ def attend(
         more = () if sink is None else (sink.to(s.dtype)[:, None, None].expand(heads, s.shape[1], 1),)
         logs = torch.logsumexp(torch.cat([s, *more], -1), -1) if keys or more else lse[:, rows]
         weights = torch.exp(s - torch.where(torch.isneginf(logs), 0, logs)[..., None])
-        weights = weights * _kept(rows, heads, keys, p, extras, q.device)
+        weights = weights * _kept(rows, weights, p, extras)
         out[:, rows] = (weights.reshape(kv_heads, -1, keys) @ v).reshape(heads, -1, dim)
         lse[:, rows] = logs
     return out, lse
@@ -106,7 +107,7 @@ def gradients(
     for rows in _chunks(heads, queries, keys):
         s, slope = _scores(q[:, rows], k, rows, queries, p, extras)
         weights = torch.exp(s - logs[:, rows])
-        stays = _kept(rows, heads, keys, p, extras, q.device)
+        stays = _kept(rows, weights, p, extras)
         grads = dout[:, rows].reshape(kv_heads, -1, dim_v)
         dp = (grads @ v.mT).reshape(weights.shape) * stays
         dv += (weights * stays).reshape(kv_heads, -1, keys).mT @ grads

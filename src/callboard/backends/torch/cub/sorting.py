@@ -17,7 +17,7 @@ __all__ = ["argsort", "merge_sort", "search", "segmented_sort", "sort", "sort_pa
 def _order(keys: Tensor, dtype: DType, descending: bool) -> Tensor:
     """The indices that sort the last axis, stable either way; -0.0 equals 0.0, NaNs are the largest."""
     keys = signed(keys, dtype)
-    return torch.argsort(keys, -1, descending=descending, stable=True)
+    return torch.argsort(keys, dim=-1, descending=descending, stable=True)
 
 
 def _taken(order: Tensor) -> Callable[[Tensor], Tensor]:
@@ -87,10 +87,11 @@ def search(library: TorchLibrary, op: Any) -> Plan:
         line, wanted = signed(x, op.x.dtype), signed(values, op.x.dtype)
         if line.dtype in (torch.float16, torch.bfloat16):
             line, wanted = line.to(torch.float32), wanted.to(torch.float32)
-        found = torch.searchsorted(line.contiguous(), wanted.contiguous(), right=right)
+        n = line.shape[0]
         if not line.is_floating_point():
-            return found
-        numbers = int((~torch.isnan(line)).sum())  # NaNs are last, and the largest
-        return torch.where(torch.isnan(wanted), line.shape[0] if right else numbers, found.clamp(max=numbers))
+            return torch.searchsorted(line.contiguous(), wanted.contiguous(), right=right)
+        line = line[~torch.isnan(line)]  # NaNs are last, and the largest
+        found = torch.searchsorted(line, wanted.contiguous(), right=right)
+        return torch.where(torch.isnan(wanted), n if right else line.shape[0], found)
 
     return library.planned(op, work)

@@ -89,7 +89,7 @@ def top(library: TorchLibrary, op: Any) -> Plan:
     """Return the largest elements along an axis, or their gradient."""
 
     def work(x: Tensor) -> tuple[Tensor, Tensor]:
-        order = torch.argsort(wide(x), op.axis, descending=op.largest, stable=True).narrow(op.axis, 0, op.k)
+        order = torch.argsort(wide(x), dim=op.axis, descending=op.largest, stable=True).narrow(op.axis, 0, op.k)
         return torch.take_along_dim(x, order, op.axis), order
 
     def backward(dvalues: Tensor, indices: Tensor) -> Tensor:

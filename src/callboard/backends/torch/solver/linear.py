@@ -73,15 +73,12 @@ def lu_solve(library: TorchLibrary, op: Any) -> Plan:
 
     def work(factors: Tensor, pivots: Tensor, b: Tensor) -> Tensor:
         pivots = rows_of_pivots(tag_of(op), pivots, factors.shape[-1])
-        right, exponent, down = columns(b, factors), 0, 0
-        low, high = torch.finfo(factors.dtype).tiny, torch.finfo(factors.dtype).max
-        sizes = torch.diagonal(factors, dim1=-2, dim2=-1).abs()
-        if factors.ndim == 2 and b.numel() and bool((sizes.max() < low * 2**40) | (sizes.max() > high / 2**40)):
-            exponent = -int(torch.frexp(sizes.max().clamp(max=high))[1])
-            upper = torch.ones(factors.shape, dtype=torch.bool, device=b.device).triu()
+        right, down = columns(b, factors), 0
+        _, exponent = centred(torch.diagonal(factors, dim1=-2, dim2=-1))
+        if exponent:
+            upper = torch.ones(factors.shape[-2:], dtype=torch.bool, device=b.device).triu()
             factors = torch.where(upper, shifted(factors, exponent), factors)
-            down = -torch.frexp(right.abs().amax(0))[1]
-            right = shifted(right, down)
+            right, down = centred(right)
         return shifted(_substituted(factors, pivots, right, op.transpose), exponent - down).reshape(b.shape)
 
     return finite_plan(library, op, work)
@@ -165,7 +162,13 @@ def cholesky_inverse(library: TorchLibrary, op: solver.CholeskyInverse) -> Plan:
 @plans(solver.Qr)
 def qr(library: TorchLibrary, op: solver.Qr) -> Plan:
     """Return both factors."""
-    return finite_plan(library, op, lambda a: tuple(torch.linalg.qr(a, op.mode)))
+
+    def work(a: Tensor) -> tuple[Tensor, Tensor]:
+        scaled, exponent = centred(a)
+        q, r = torch.linalg.qr(scaled, op.mode)
+        return q, shifted(r, -exponent)
+
+    return finite_plan(library, op, work)
 
 
 @plans(solver.Geqrf, solver.GeqrfBatched)
@@ -215,6 +218,7 @@ def least_squares(library: TorchLibrary, op: Any) -> Plan:
         m, n = a.shape[-2:]
         if not (m and n and right.shape[-1]):
             return torch.zeros(*a.shape[:-2], n, *b.shape[a.ndim - 1 :], dtype=a.dtype, device=a.device)
+        (a, exponent), (right, down) = centred(a), centred(right)
         q, r = torch.linalg.qr(a if m >= n else a.mH)
         zero = torch.diagonal(r, dim1=-2, dim2=-1) == 0
         place = torch.arange(1, zero.shape[-1] + 1, device=a.device)
@@ -224,6 +228,7 @@ def least_squares(library: TorchLibrary, op: Any) -> Plan:
             found = torch.linalg.solve_triangular(r, q.mH @ right, upper=True)
         else:
             found = q @ torch.linalg.solve_triangular(r.mH, right, upper=False)
-        return found if right is b else found[..., 0]
+        found = shifted(found, exponent - down)
+        return found if b.ndim == a.ndim else found[..., 0]
 
     return finite_plan(library, op, work)

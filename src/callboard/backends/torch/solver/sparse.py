@@ -44,7 +44,6 @@ def _dense(tag: str, arrays: Sequence[Tensor]) -> Tensor:
         raise bad_indices(tag, bad, "offsets and indices")
     found = torch.zeros(n, n, dtype=values.dtype, device=values.device)
     found[rows, indices] = values
-    transversal(tag, offsets.cpu().numpy(), indices.cpu().numpy(), values.cpu().numpy())
     return found
 
 
@@ -58,6 +57,8 @@ def regular(library: TorchLibrary, op: Any) -> Plan:
         matrix = _dense(tag, a)
         if not b.numel():
             return b
+        values, indices, offsets = (x.cpu().numpy() for x in a)
+        transversal(tag, offsets, indices, values)
         factors, pivots, info = torch.linalg.lu_factor_ex(matrix)
         if int(info):
             raise sparse_singular(tag, 0)
