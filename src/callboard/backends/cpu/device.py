@@ -7,7 +7,6 @@ from collections.abc import Mapping as MappingOf
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, count
-from typing import ClassVar
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class CpuBackend(AccelBackend):
     """
 
     name = "cpu"
-    isolation: ClassVar[str] = "thread"
+    isolation = "thread"
 
     def devices(self) -> list[DeviceInfo]:
         model, total = _model(), memory()[1]

@@ -50,7 +50,7 @@ class CudaBackend(AccelBackend):
     """
 
     name = "cuda"
-    isolation: ClassVar[str] = "process"
+    isolation = "process"
     completion: ClassVar[str] = "polled"
     shares: ClassVar[bool] = True
 

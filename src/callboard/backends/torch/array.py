@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from callboard.backends.torch.conversion import converted, movable, moved_by
-from callboard.backends.torch.library import Compute, Plan, TorchLibrary
+from callboard.backends.torch.library import Plan, TorchLibrary
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.dtype import DTYPES, as_dtype
 from callboard.core.errors import ShapeError

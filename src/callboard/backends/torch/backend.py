@@ -34,11 +34,10 @@ class TorchBackend(AccelBackend):
         kind: ``"cpu"``, ``"cuda"``, ``"mps"`` or ``"xpu"``.
     """
 
-    isolation: ClassVar[str] = "process"
-
     def __init__(self, kind: str = "") -> None:
         self.kind = kind
         self.name = f"torch:{kind}" if kind else "torch"
+        self.isolation = "thread" if kind == "cpu" else "process"
 
     def of_kind(self, kind: str) -> "TorchBackend":
         if kind not in KINDS:

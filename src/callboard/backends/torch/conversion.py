@@ -1,5 +1,6 @@
 """Conversions between dtypes, and tensors as integers of the same size, which PyTorch can always move."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def converted(x: Tensor, source: DType, dtype: DType) -> Tensor:
     if "f8" in source.name or "f8" in dtype.name:
         x = x.to(torch.float32)
     if dtype.kind == "bool":
-        return x != 0 if not source.kind == "uint" else movable(x) != 0
+        return x != 0 if source.kind != "uint" else movable(x) != 0
     return x.to(held_as(dtype))
 
 
@@ -67,7 +68,7 @@ def _encoded(x: Tensor) -> Tensor:
     """Ties go to the even code; beyond 6 stays 6."""
     size = x.abs()
     code = torch.zeros(x.shape, dtype=torch.uint8, device=x.device)
-    for at, (low, high) in enumerate(zip(_MAGNITUDES, _MAGNITUDES[1:], strict=False)):
+    for at, (low, high) in enumerate(pairwise(_MAGNITUDES)):
         middle = (low + high) / 2
         code += (size >= middle) if at % 2 else (size > middle)
     return code | (torch.signbit(x).to(torch.uint8) << 3)

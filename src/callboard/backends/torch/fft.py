@@ -1,6 +1,7 @@
 """``TorchFft``: transforms of arrays and of batches with strides and distances."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from callboard.backends.torch.library import Plan, TorchLibrary
 from callboard.backends.torch.vendor import Tensor, torch
@@ -17,7 +18,7 @@ class TorchFft(TorchLibrary):
     """Serves :mod:`callboard.kernel.fft`."""
 
     name = "fft"
-    refused = {fft.FftWithCallback: _NO_SOURCE}
+    refused: ClassVar[Mapping[Any, str]] = {fft.FftWithCallback: _NO_SOURCE}
 
     @plans(fft.Fft, fft.Irfft, fft.IrfftOverwrite, fft.Rfft)
     def whole(self, op: Any) -> Plan:
@@ -34,7 +35,9 @@ class TorchFft(TorchLibrary):
         transform = op.transform()
 
         def work(x: Tensor, out: Tensor) -> Tensor:
-            return _scattered(transform, out, _transformed(transform, _numbers(transform.src, _strided(transform.src, x))))
+            return _scattered(
+                transform, out, _transformed(transform, _numbers(transform.src, _strided(transform.src, x)))
+            )
 
         return self.planned(op, work)
 

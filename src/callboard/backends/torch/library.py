@@ -158,5 +158,3 @@ class TorchLibrary(Library):
             if isinstance(layout, Layout) and layout.dtype in lacking:
                 return f"{name} would be {layout!r}, and PyTorch has no {layout.dtype} on {cls.kind}"
         return super().why_not(op)
-
-

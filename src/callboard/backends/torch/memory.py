@@ -59,9 +59,7 @@ class TorchMemory(TorchLibrary):
         return self._pair(op.src.layout, op.host.layout, host_first=False)
 
     @launches(Download)
-    def download(
-        self, stream: WorkerStream, plan: tuple[View, View], src: int, host: int, after: int | None
-    ) -> Status:
+    def download(self, stream: WorkerStream, plan: tuple[View, View], src: int, host: int, after: int | None) -> Status:
         return stream.run(self.name, _copied, *plan, plan[0].at(src), plan[1].at(host))
 
     def _pair(self, source: Layout, out: Layout, host_first: bool) -> tuple[View, View]:

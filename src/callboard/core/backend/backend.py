@@ -18,7 +18,7 @@ class AccelBackend(abc.ABC):
     name: str
     """``"cpu"``, ``"cuda"``, ``"torch:mps"``; :func:`callboard.core.registry.backend` finds it by this name."""
 
-    isolation: ClassVar[str]
+    isolation: str
     """The default isolation of its context: ``"process"`` or ``"thread"``."""
 
     completion: ClassVar[str] = "host_fn"

@@ -56,7 +56,9 @@ def _scores(q: Tensor, k: Tensor, rows: slice, queries: int, p: AttentionParams,
         s = s + extras.bias[:, rows if extras.bias.shape[1] > 1 else slice(None)].to(s.dtype)
     if extras.slopes is not None:
         s = s - extras.slopes.to(s.dtype)[:, None, None] * away.abs().to(s.dtype)
-    unseen = ((away < -p.left) if p.left >= 0 else away < -(2**62)) | ((away > p.right) if p.right >= 0 else away > 2**62)
+    unseen = ((away < -p.left) if p.left >= 0 else away < -(2**62)) | (
+        (away > p.right) if p.right >= 0 else away > 2**62
+    )
     return s.masked_fill(unseen, -math.inf), None if bent is None else 1 - bent * bent
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,12 +104,12 @@ def starts_of(tag: str, name: str, starts: Tensor, rows: int, longest: int) -> l
         ShapeError: They descend, or leave the rows.
     """
     at = starts.tolist()
-    steps = [b - a for a, b in zip(at, at[1:], strict=False)]
+    steps = [b - a for a, b in pairwise(at)]
     if at[0] != 0 or min(steps) < 0 or at[-1] > rows or max(steps) > longest:
         raise ShapeError(
             f"{tag}: {name} is {shown(starts)}; it must ascend from 0 to at most {rows}, by at most {longest}"
         )
-    return [slice(a, b) for a, b in zip(at, at[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(at)]
 
 
 @plans(Forward)
@@ -139,7 +140,14 @@ def all_gradients(call: Call, named: Mapping[str, Any], arrays: Mapping[str, Ten
     bias, lse = named["bias"], flat(named["lse"], call.ndim)
     dbias = None if bias is None else torch.zeros(bias.shape, dtype=torch.float64, device=bias.device)
     for s in call.sequences(named):
-        parts = (arrays["dout"][s.q], arrays["out"][s.q], lse[s.q], arrays["q"][s.q], arrays["k"][s.k], arrays["v"][s.k])
+        parts = (
+            arrays["dout"][s.q],
+            arrays["out"][s.q],
+            lse[s.q],
+            arrays["q"][s.q],
+            arrays["k"][s.k],
+            arrays["v"][s.k],
+        )
         *found, own = gradients(*parts, call.problem.params, s.extras)
         for total, place, part in zip(sums, (s.q, s.k, s.k), found, strict=True):
             total[place] += part

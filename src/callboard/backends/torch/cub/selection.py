@@ -19,7 +19,7 @@ __all__ = ["even", "partition", "ranged", "runs", "select_if", "selected"]
 
 def _found(library: TorchLibrary, op: Any, find: Callable[..., Sequence[Tensor]]) -> Plan:
     """The plan of an op whose results have a length that depends on data; given ones have room for them."""
-    fields = [name for name in type(op).returns]
+    fields = type(op).returns
     room = None if op.count is None else getattr(op, fields[0]).shape[0]
 
     def work(*given: Any) -> tuple[Any, ...]:

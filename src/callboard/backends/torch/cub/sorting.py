@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from callboard.backends.torch.conversion import moved_by
-from callboard.backends.torch.cub.operators import custom, segments, signed
+from callboard.backends.torch.cub.operators import segments, signed
 from callboard.backends.torch.library import Plan, TorchLibrary
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.dtype import DType
 from callboard.core.library import plans
 from callboard.kernel import cub
 
-__all__ = ["argsort", "merge_sort", "search", "segmented_sort", "sort", "sort_pairs", "top_k"]
+__all__ = ["argsort", "search", "segmented_sort", "sort", "sort_pairs", "top_k"]
 
 
 def _order(keys: Tensor, dtype: DType, descending: bool) -> Tensor:
@@ -45,12 +45,6 @@ def sort_pairs(library: TorchLibrary, op: cub.SortPairs) -> Plan:
         return take(keys), take(values)
 
     return library.planned(op, work)
-
-
-@plans(cub.MergeSort, refuses=custom)
-def merge_sort(library: TorchLibrary, op: cub.MergeSort) -> Plan:
-    """Refused: a comparison is always the caller's."""
-    raise AssertionError(op)
 
 
 @plans(cub.SegmentedSort)

@@ -18,7 +18,17 @@ from callboard.kernel.dnn.losses import wrong_class
 from callboard.kernel.dnn.operands import INDICES
 from callboard.kernel.dnn.rope import check_rope
 
-__all__ = ["activation", "cross_entropy", "cross_entropy_backward", "dropped", "embedded", "mse", "softmax", "top", "turn"]
+__all__ = [
+    "activation",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "dropped",
+    "embedded",
+    "mse",
+    "softmax",
+    "top",
+    "turn",
+]
 
 
 @plans(dnn.Activation, dnn.ActivationBackward)

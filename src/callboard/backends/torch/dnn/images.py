@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from callboard.backends.torch.dnn.support import accumulating, channels_first, channels_last
 from callboard.backends.torch.blas.forms import wide
+from callboard.backends.torch.dnn.support import accumulating, channels_first, channels_last
 from callboard.backends.torch.elementwise.machine import Machine
 from callboard.backends.torch.library import Plan, TorchLibrary
 from callboard.backends.torch.vendor import Tensor, torch

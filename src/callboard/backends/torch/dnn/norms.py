@@ -182,7 +182,9 @@ def lrn(library: TorchLibrary, op: Any) -> Plan:
         if isinstance(op, dnn.Lrn):
             return x * power
         dy = wide(given[0])
-        sums = _window_sums(dy * x * power / divisor, axis, rest, half)  # a channel is in the windows of those before it
+        sums = _window_sums(
+            dy * x * power / divisor, axis, rest, half
+        )  # a channel is in the windows of those before it
         return dy * power - 2 * op.alpha * op.beta / op.size * x * sums
 
     return library.planned(op, work)

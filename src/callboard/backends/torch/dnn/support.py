@@ -9,7 +9,7 @@ from callboard.backends.torch.vendor import Tensor, held_as, torch
 from callboard.core.errors import ShapeError
 from callboard.kernel.dnn.accumulation import is_accumulated
 
-__all__ = ["accumulating", "checked", "channels_first", "channels_last", "optional"]
+__all__ = ["accumulating", "channels_first", "channels_last", "checked", "optional"]
 
 
 def optional(x: Tensor | None) -> Tensor | None:

@@ -1,7 +1,7 @@
 """The dtypes in which elements are held between steps.
 
-Halves are held in f32. PyTorch has hardly a function of unsigned integers beyond u8: those of 16 and 32 bits are held in
-the next wider signed type, those of 64 bits in the signed type of the same bits.
+Halves are held in f32. PyTorch has hardly a function of unsigned integers beyond u8: those of 16 and 32 bits are held
+in the next wider signed type, those of 64 bits in the signed type of the same bits.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Numbers from words, by the formulas that the messages describe; a word of 32 bits for halves and f32, of 64 for f64."""
+"""Numbers from words, by the formulas of the messages; a word of 32 bits for halves and f32, of 64 for f64."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,18 @@ from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.dtype import DType
 from callboard.kernel.rng.ranges import UNIFORM_BITS, uniform_range
 
-__all__ = ["beta", "cauchy", "exponential", "gamma", "integers", "inverse_normal", "normal", "poisson", "uniform", "unit"]
+__all__ = [
+    "beta",
+    "cauchy",
+    "exponential",
+    "gamma",
+    "integers",
+    "inverse_normal",
+    "normal",
+    "poisson",
+    "uniform",
+    "unit",
+]
 
 
 def _shifted(words: Tensor, by: int, bits: int) -> Tensor:
@@ -29,6 +40,7 @@ def above(words: Tensor, double: bool) -> Tensor:
 
 
 def uniform(words: Tensor, dtype: DType, low: float, high: float) -> Tensor:
+    """Numbers of ``[low, high)``: multiples of a power of two of the range."""
     bits, double = UNIFORM_BITS[dtype.name], dtype.name == "f64"
     size = 64 if double else 32
     found = _shifted(words, size - bits, size).to(torch.float64 if double else torch.float32) * 2.0**-bits
@@ -39,6 +51,7 @@ def uniform(words: Tensor, dtype: DType, low: float, high: float) -> Tensor:
 
 
 def exponential(words: Tensor, dtype: DType, rate: float) -> Tensor:
+    """``-log(u) / rate``."""
     return torch.log(above(words, dtype.name == "f64")) * (-1.0 / rate)
 
 
@@ -55,6 +68,7 @@ def cauchy(words: Tensor, dtype: DType, loc: float, scale: float) -> Tensor:
 
 
 def inverse_normal(words: Tensor, dtype: DType, mean: float, std: float) -> Tensor:
+    """By the inverse of the distribution function, so that points keep their order."""
     if dtype.name == "f64":
         at = (_shifted(words, 12, 64).to(torch.float64) + 0.5) * 2.0**-52
     else:
@@ -108,10 +122,12 @@ def _log_gamma(seed: int, positions: Tensor, shape: float, second: bool) -> Tens
 
 
 def gamma(seed: int, positions: Tensor, shape: float, scale: float) -> Tensor:
+    """f64, for elements at these positions."""
     return torch.exp(_log_gamma(seed, positions, shape, False)) * scale
 
 
 def beta(seed: int, positions: Tensor, alpha: float, beta: float) -> Tensor:
+    """f64, from two gamma numbers whose ratio is formed of their logarithms."""
     difference = _log_gamma(seed, positions, beta, True) - _log_gamma(seed, positions, alpha, False)
     return 1.0 / (1.0 + torch.exp(difference))
 
@@ -177,5 +193,3 @@ def integers(words: Tensor, bits: int, seed: int, positions: Tensor, low: int, s
         waiting = waiting[waiting >= 0]
         turn += 1
     return found + as_i64(low)
-
-

@@ -1,7 +1,7 @@
 """Dense systems, factorisations and eigenvalues by torch.linalg; sparse systems up to an order."""
 
-from callboard.backends.torch.solver import linear, sparse, spectra
 from callboard.backends.torch.library import TorchLibrary
+from callboard.backends.torch.solver import linear, sparse, spectra
 
 __all__ = ["TorchSolver"]
 

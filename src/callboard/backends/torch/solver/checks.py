@@ -84,5 +84,3 @@ def finite_plan(library: TorchLibrary, op: Any, compute: Callable[..., Any], fai
             raise failure(tag, 1) from e
 
     return library.planned(op, work)
-
-

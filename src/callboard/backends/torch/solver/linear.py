@@ -93,9 +93,7 @@ def solve(library: TorchLibrary, op: solver.Solve) -> Plan:
 @plans(solver.Inverse)
 def inverse(library: TorchLibrary, op: solver.Inverse) -> Plan:
     """Return the inverse: the solution for the columns of the identity."""
-    return finite_plan(
-        library, op, lambda a: _solved(op, a, torch.eye(a.shape[0], dtype=a.dtype, device=a.device))
-    )
+    return finite_plan(library, op, lambda a: _solved(op, a, torch.eye(a.shape[0], dtype=a.dtype, device=a.device)))
 
 
 def _solved(op: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -143,9 +141,7 @@ def _by_factor(factor: Tensor, b: Tensor, lower: bool) -> Tensor:
 @plans(solver.CholeskySolve, solver.PotrsBatched)
 def cholesky_solve(library: TorchLibrary, op: Any) -> Plan:
     """Return solutions by the factor."""
-    return finite_plan(
-        library, op, lambda factor, b: _by_factor(factor, columns(b, factor), op.lower).reshape(b.shape)
-    )
+    return finite_plan(library, op, lambda factor, b: _by_factor(factor, columns(b, factor), op.lower).reshape(b.shape))
 
 
 @plans(solver.CholeskyInverse)

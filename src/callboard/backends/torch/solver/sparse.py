@@ -1,4 +1,4 @@
-"""Plans of sparse systems, by dense factors: PyTorch has no sparse direct solver, so there is a limit to their order."""
+"""Plans of sparse systems, by dense factors up to an order: PyTorch has no sparse direct solver."""
 
 from collections.abc import Sequence
 from typing import Any
