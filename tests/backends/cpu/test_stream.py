@@ -342,7 +342,7 @@ def test_a_semaphore_is_posted_when_the_work_is_done(new: NewStream) -> None:
 
 
 def test_elsewhere_a_stream_says_that_it_cannot(new: NewStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    from callboard.backends.cpu import stream as module
+    from callboard.core.backend import workers as module
 
     monkeypatch.setattr(module, "_sem_post", lambda: None)
     assert new().signal(0) is False
@@ -364,7 +364,7 @@ def test_closing_finishes_the_work_and_ends_the_thread() -> None:
 
 
 def test_who_waits_for_what_a_closed_stream_never_reaches_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.backends.cpu.stream.SLICE", 0.01)
+    monkeypatch.setattr("callboard.core.backend.workers.SLICE", 0.01)
     stream = CpuStream(3)
     stream.close()
     with pytest.raises(DriverError, match="stream 3 was closed before it reached the event"):

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.torch.vendor import torch
-from callboard.core.backend import AccelEvent
+from callboard.core.backend import AccelEvent, AccelStream
 from callboard.core.backend.workers import WorkerEvent, WorkerStream
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class AcceleratorStream(WorkerStream):
             else:
                 with self._queue:
                     yield
+
+    @property
+    def waited(self) -> AccelStream:
+        return self  # another thread would enqueue on another stream of PyTorch
 
     def record(self) -> AcceleratorEvent:
         event = AcceleratorEvent(self)

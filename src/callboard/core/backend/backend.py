@@ -35,7 +35,10 @@ class AccelBackend(abc.ABC):
         Raises:
             BackendUnavailable: There is no such kind.
         """
-        raise BackendUnavailable(f"backend {self.name!r} has no kinds of devices, and {kind!r} was named")
+        raise BackendUnavailable(
+            f"device '{self.name}:{kind}': backend {self.name!r} has no kinds of devices; use 'auto', 'cpu', 'cuda', "
+            "'cuda:1' or a UUID"
+        )
 
     @abc.abstractmethod
     def devices(self) -> list[DeviceInfo]:

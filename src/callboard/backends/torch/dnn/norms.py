@@ -13,7 +13,7 @@ from callboard.kernel import dnn
 __all__ = ["batch_inference", "batch_training", "channel_gradients", "each_item", "last_axes", "last_gradients", "lrn"]
 
 
-def moments(x: Tensor, axes: Sequence[int], centred: bool = True) -> tuple[Tensor | None, Tensor]:
+def moments(x: Tensor, axes: Sequence[int], centred: bool = True) -> tuple[Any, Tensor]:
     """Mean, if it is taken, and variance along some axes, which stay with an extent of 1."""
     mean = x.mean(tuple(axes), keepdim=True) if centred else None
     away = x if mean is None else x - mean
@@ -54,7 +54,7 @@ class Divided:
         self.summed = tuple(a for a in range(len(self.shape)) if a not in own)
         self._parameters = tuple(n if a in own else 1 for a, n in enumerate(self.shape))
 
-    def parameter(self, x: Tensor | None) -> Tensor | None:
+    def parameter(self, x: Any) -> Any:
         """A number for each channel, so that it broadcasts."""
         return None if x is None else wide(x).reshape(self._parameters)
 
