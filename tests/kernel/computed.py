@@ -8,7 +8,7 @@ import numpy as np
 from tests.kernel.probing import accepts, messages_of
 
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import AccelError
+from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.library import AnyOp, Library
 from callboard.core.op import outputs_of
@@ -75,7 +75,9 @@ def message_of(
 ) -> AnyOp:
     """Of the first of these dtypes that the library takes, with arrays of a device or of a session of the suites."""
     dtype = next(d for d in map(DTYPES.__getitem__, dtypes) if accepts(op, library, d))
-    message = next(m for m in messages_of(op, dtype) if fits(library, m))
+    message = next((m for m in messages_of(op, dtype) if fits(library, m)), None)
+    if message is None:
+        raise UnsupportedOp(f"{library.__name__}: {library.why_not(next(iter(messages_of(op, dtype))))}")
     fields = {name: filled(device, value, make) for name, value in msgspec.structs.asdict(message).items()}
     if "offsets" in fields:  # of segments: they begin at 0 and end with the array
         values = next(value for value in fields.values() if isinstance(value, Operand))

@@ -45,7 +45,7 @@ def _scores(q: Tensor, k: Tensor, rows: slice, queries: int, p: AttentionParams,
     """Scores ``[heads, rows, keys]``, -inf where a query does not see a key, and the derivative of the softcap."""
     heads, count, dim = q.shape
     kv_heads, keys = k.shape[:2]
-    s = (q.reshape(kv_heads, -1, dim) @ k.mT).reshape(heads, count, keys) * p.scale
+    s = (q.reshape(kv_heads, heads // kv_heads * count, dim) @ k.mT).reshape(heads, count, keys) * p.scale
     bent: Tensor | None = None
     if p.softcap:
         bent = torch.tanh(s / p.softcap)
@@ -90,7 +90,8 @@ def attend(
         logs = torch.logsumexp(torch.cat([s, *more], -1), -1) if keys or more else lse[:, rows]
         weights = torch.exp(s - torch.where(torch.isneginf(logs), 0, logs)[..., None])
         weights = weights * _kept(rows, weights, p, extras)
-        out[:, rows] = (weights.reshape(kv_heads, -1, keys) @ v).reshape(heads, -1, dim)
+        grouped = (kv_heads, heads // kv_heads * s.shape[1])
+        out[:, rows] = (weights.reshape(*grouped, keys) @ v).reshape(heads, s.shape[1], dim)
         lse[:, rows] = logs
     return out, lse
 
@@ -110,9 +111,10 @@ def gradients(
         s, slope = _scores(q[:, rows], k, rows, queries, p, extras)
         weights = torch.exp(s - logs[:, rows])
         stays = _kept(rows, weights, p, extras)
-        grads = dout[:, rows].reshape(kv_heads, -1, dim_v)
+        grouped = (kv_heads, heads // kv_heads * s.shape[1])
+        grads = dout[:, rows].reshape(*grouped, dim_v)
         dp = (grads @ v.mT).reshape(weights.shape) * stays
-        dv += (weights * stays).reshape(kv_heads, -1, keys).mT @ grads
+        dv += (weights * stays).reshape(*grouped, keys).mT @ grads
         ds = weights * (dp - delta[:, rows])
         if dbias is not None:
             part = ds if dbias.shape[0] > 1 else ds.sum(0, keepdim=True)
@@ -120,7 +122,7 @@ def gradients(
                 dbias[:, rows] += part
             else:
                 dbias += part.sum(1, keepdim=True)
-        ds = (ds if slope is None else ds * slope).reshape(kv_heads, -1, keys) * p.scale
-        dq[:, rows] = (ds @ k).reshape(heads, -1, dim)
-        dk += ds.mT @ q[:, rows].reshape(kv_heads, -1, dim)
+        ds = (ds if slope is None else ds * slope).reshape(*grouped, keys) * p.scale
+        dq[:, rows] = (ds @ k).reshape(heads, s.shape[1], dim)
+        dk += ds.mT @ q[:, rows].reshape(*grouped, dim)
     return dq, dk, dv, dbias

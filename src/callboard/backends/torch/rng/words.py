@@ -75,7 +75,7 @@ def words(kind: str, seed: int, position: int, count: int, where: Any) -> Tensor
 
 def wide(of_32: Tensor) -> Tensor:
     """Words of 64 bits from pairs along the last axis, low halves first."""
-    pairs = of_32.reshape(*of_32.shape[:-1], -1, 2)
+    pairs = of_32.reshape(*of_32.shape[:-1], of_32.shape[-1] // 2, 2)
     return pairs[..., 0] | pairs[..., 1] << 32
 
 
