@@ -33,6 +33,7 @@ def test_a_program_of_several_libraries(isolation: Any) -> None:
         product = device.blas.gemm(x, x, transpose_b=True, alpha=0.5)
         np.testing.assert_allclose(product.get(), 0.5 * a @ a.T)
         np.testing.assert_allclose((x * 2 + 1).get(), a * 2 + 1)
+        np.testing.assert_allclose((x @ x.T).get(), a @ a.T)
         np.testing.assert_array_equal(device.array.cast(x, "i16").get(), a.astype(np.int16))
         np.testing.assert_allclose(device.cub.reduce(x, operation="max").get(), a.max(1))
         spectrum = device.fft.fft(device.put(a.astype(np.complex64)))
@@ -113,4 +114,4 @@ def test_what_is_listed_is_not_imported() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["10", "False"]
+    assert done.stdout.split() == ["11", "False"]

@@ -24,6 +24,7 @@ LIBRARIES = LibraryTable(
     memory="TorchMemory",
     rng="TorchRng",
     solver="TorchSolver",
+    tensor="TorchTensor",
 )
 
 

@@ -5,6 +5,7 @@ import os
 import threading
 from bisect import bisect_right, insort
 from itertools import count
+from typing import Any
 
 from callboard.backends.torch.stream import AcceleratorStream
 from callboard.backends.torch.vendor import Tensor, torch
@@ -25,7 +26,7 @@ class TorchReadback(Readback):
     __slots__ = ("_octets", "_taken")
 
     def __init__(self, octets: Tensor) -> None:
-        self._octets = octets
+        self._octets: Any = octets
         self._taken: bytes | None = None
 
     def copy(self) -> None:

@@ -46,7 +46,7 @@ def _scores(q: Tensor, k: Tensor, rows: slice, queries: int, p: AttentionParams,
     heads, count, dim = q.shape
     kv_heads, keys = k.shape[:2]
     s = (q.reshape(kv_heads, heads // kv_heads * count, dim) @ k.mT).reshape(heads, count, keys) * p.scale
-    bent: Tensor | None = None
+    bent: Any = None
     if p.softcap:
         bent = torch.tanh(s / p.softcap)
         s = bent * p.softcap

@@ -138,7 +138,7 @@ def all_gradients(call: Call, named: Mapping[str, Any], arrays: Mapping[str, Ten
     """The gradients of all sequences, with heads first, and that of the bias."""
     sums = [torch.zeros_like(work(arrays[name])) for name in "qkv"]
     bias, lse = named["bias"], flat(named["lse"], call.ndim)
-    dbias = None if bias is None else torch.zeros(bias.shape, dtype=torch.float64, device=bias.device)
+    dbias: Any = None if bias is None else torch.zeros(bias.shape, dtype=torch.float64, device=bias.device)
     for s in call.sequences(named):
         parts = (
             arrays["dout"][s.q],
@@ -178,8 +178,8 @@ def backward_sink(library: TorchLibrary, op: BackwardSink) -> Plan:
         logs = flat(lse, op.out.ndim)
         seen = ~torch.isneginf(logs)
         weights = torch.exp(sink.to(torch.float64)[:, None] - torch.where(seen, logs, 0))
-        both = (heads_first(x, op.layout).to(torch.float64) for x in (dout, out))
-        return -torch.where(seen, weights * math.prod(both).sum(-1), 0).sum((0, 2))
+        one, other = (heads_first(x, op.layout).to(torch.float64) for x in (dout, out))
+        return -torch.where(seen, weights * (one * other).sum(-1), 0).sum((0, 2))
 
     return library.planned(op, compute)
 
