@@ -98,7 +98,7 @@ def attend(
 
 def gradients(
     dout: Tensor, out: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, p: AttentionParams, extras: Extras
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+) -> tuple[tuple[Tensor, Tensor, Tensor], Any]:
     """The gradients of q, k, v, and of the scores where there is a bias (Dao, arXiv:2307.08691)."""
     dout, q, k, v = work(dout), work(q), work(k), work(v)
     heads, queries, dim = q.shape
@@ -125,4 +125,4 @@ def gradients(
         ds = (ds if slope is None else ds * slope).reshape(*grouped, keys) * p.scale
         dq[:, rows] = (ds @ k).reshape(heads, s.shape[1], dim)
         dk += ds.mT @ q[:, rows].reshape(*grouped, dim)
-    return dq, dk, dv, dbias
+    return (dq, dk, dv), dbias
