@@ -41,11 +41,13 @@ class TorchTensor(TorchLibrary):
         equation = op.equation.replace(" ", "")
 
         def work(operands: Sequence[Tensor]) -> Tensor:
-            return torch.einsum(equation, *map(wide, operands))
+            return torch.einsum(equation, *(_taken(x, "identity") for x in operands))
 
         return self.planned(op, work)
 
 
 def _taken(x: Tensor, operation: str) -> Tensor:
+    if not x.is_floating_point() and not x.is_complex():
+        return x.to(torch.int64)  # PyTorch's sums of integers are, and its products take one dtype
     x = wide(x)
     return x.conj() if operation == "conj" and x.is_complex() else x
