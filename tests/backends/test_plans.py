@@ -6,7 +6,7 @@ from callboard.core import registry
 from callboard.core.op import OPS
 
 
-@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("backend", ["cpu", "cuda", "torch:cpu"])
 def test_every_message_has_a_plan_or_a_reason(backend: str) -> None:
     for each in ("cpu", "cuda"):
         list(registry.backend(each).libraries().values())  # imports all messages
@@ -19,7 +19,7 @@ def test_every_message_has_a_plan_or_a_reason(backend: str) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("backend", ["cpu", "cuda", "torch:cpu"])
 def test_no_plan_is_refused_as_well(backend: str) -> None:
     libraries = registry.backend(backend).libraries()
     assert [op for cls in libraries.values() for op in cls.refused if op in cls.launch_table] == []

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode has no package 
 
 from sessions import SESSIONS, opened
 
+from callboard.core.errors import UnsupportedOp
 from callboard.testing.device_session import DeviceSession
 from callboard.testing.session import LibrarySession
 
@@ -25,3 +26,15 @@ def shared_by(fixture_name: str, config: pytest.Config) -> Literal["package", "m
 def session(request: pytest.FixtureRequest) -> Iterator[LibrarySession | DeviceSession]:
     """Methods: ``put``, ``empty``, ``get``, ``submit``, ``why_not``; see :class:`LibrarySession`."""
     yield from opened(request.param)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    """A case with an op that PyTorch's backend refuses is left out; ``tests/backends/torch`` has the list of those."""
+    try:
+        return (yield)
+    except UnsupportedOp as e:
+        callspec = getattr(pyfuncitem, "callspec", None)
+        if callspec is None or ":torch:" not in str(callspec.params.get("session")):
+            raise
+        pytest.skip(f"refused: {e}")

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from callboard.core.errors import BackendUnavailable
+from callboard.core.errors import BackendUnavailable, UnsupportedOp
+from callboard.core.library import Library
+from callboard.core.op import Op, info_of
 from callboard.device.supervision.remote.place import Node
 from callboard.testing.device_session import DeviceSession
 from callboard.testing.session import LibrarySession
@@ -20,6 +23,10 @@ CPU = [
     pytest.param("thread:cpu", id="cpu-thread"),
     pytest.param("process:cpu", id="cpu-process"),
 ]
+TORCH = [
+    pytest.param(f"{kind}:torch:cpu", id=f"{kind}-torch-cpu", marks=pytest.mark.slow)
+    for kind in ("library", "thread", "process")
+]
 HOSTS = [
     pytest.param("process:cuda", id="cuda-process", marks=pytest.mark.gpu),
     pytest.param("thread:cuda", id="cuda-thread", marks=pytest.mark.gpu),
@@ -28,6 +35,7 @@ SESSIONS = [
     *CPU,
     pytest.param("recorded:cpu", id="cpu-recorded"),
     pytest.param("node:cpu", id="cpu-node", marks=pytest.mark.slow),
+    *TORCH,
     pytest.param("library:cuda", id="library-cuda", marks=pytest.mark.gpu),
     pytest.param("graph:cuda", id="graph-cuda", marks=pytest.mark.gpu),
     *HOSTS,
@@ -59,6 +67,19 @@ def node() -> Iterator[Node]:
             yield Node(address, token=token, lost_after=SILENCE)
         finally:
             process.terminate()
+
+
+def serving(session: LibrarySession | DeviceSession, op: type[Op[Any, Any]]) -> type[Library]:
+    """The library class of the session's backend that serves a message.
+
+    Raises:
+        UnsupportedOp: There is none; names the reason.
+    """
+    info = info_of(op)
+    cls = session.backend.libraries()[info.library]
+    if op not in cls.launch_table:
+        raise UnsupportedOp(f"{session.backend.name}, {info.tag}: {cls.refused.get(op, 'no implementation')}")
+    return cls
 
 
 def opened(name: str) -> Iterator[LibrarySession | DeviceSession]:

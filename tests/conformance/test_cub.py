@@ -9,6 +9,7 @@ import pytest
 from cub_lab import FLOATS, ORDERED, drawn, lengths, operations_of, same, seeds, wide
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sessions import serving
 from tests.kernel.computed import message_of
 
 from callboard.core.dtype import DTYPES
@@ -16,7 +17,6 @@ from callboard.core.errors import LibraryError, ShapeError, UnsupportedOp
 from callboard.core.op import OPS
 from callboard.kernel import cub
 from callboard.testing.tolerances import assert_close
-from gpu_check.groups import ops_of
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)  # one session for all
 FUNCTIONS: dict[str, Any] = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -283,6 +283,6 @@ def test_what_does_not_fit_is_refused_by_name(session: Any, make: Callable[[Any]
 
 @pytest.mark.parametrize("op", [op for tag, op in OPS.items() if tag.startswith("cub.")])
 def test_every_message_runs(session: Any, op: Any) -> None:
-    answer = session.submit(message_of(session, op, ops_of(session.backend.name)[op], ("f32", "i32")))
+    answer = session.submit(message_of(session, op, serving(session, op), ("f32", "i32")))
     for part in answer if isinstance(answer, tuple) else (answer,):
         assert not np.isnan(session.get(part)).any()

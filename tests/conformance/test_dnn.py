@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from dnn_lab import drawn
+from sessions import serving
 from tests.kernel import computed
 
 from callboard.core.op import OPS
 from callboard.kernel import dnn
-from gpu_check.groups import ops_of
 
 
 def trained(session: Any) -> Any:
@@ -23,7 +23,7 @@ def trained(session: Any) -> Any:
 
 @pytest.mark.parametrize("op", sorted({c for t, c in OPS.items() if t.startswith("dnn.")}, key=lambda c: c.__name__))
 def test_every_message_runs(session: Any, op: Any) -> None:
-    library = ops_of(session.backend.name)[op]
+    library = serving(session, op)
     message = (
         trained(session)
         if op is dnn.RnnBackward

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from sessions import serving
 from tests.kernel import computed
 
 from callboard.core.errors import ShapeError
@@ -12,13 +13,12 @@ from callboard.core.op import OPS
 from callboard.kernel import dnn
 from callboard.kernel.dnn.accumulation import Accumulating
 from callboard.testing.tolerances import assert_close
-from gpu_check.groups import ops_of
 
 OPS_WITH_ADDEND = [op for op in OPS.values() if issubclass(op, Accumulating)]
 
 
 def message(session: Any, op: Any, dtype: str = "f32") -> Any:
-    return computed.message_of(session, op, ops_of(session.backend.name)[op], (dtype,), computed.drawn)
+    return computed.message_of(session, op, serving(session, op), (dtype,), computed.drawn)
 
 
 def noise(shape: tuple[int, ...]) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from blas_lab import SHARED, complex_factors, dtypes, execute, factors, poisoned, scale_of, seeds
 from hypothesis import given
 from hypothesis import strategies as st
+from sessions import TORCH
 from tensor_lab import (
     ALL,
     ENGINES,
@@ -31,7 +32,7 @@ from callboard.kernel.tensor import Contract, Einsum
 from callboard.testing.tolerances import assert_close
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=[*ENGINES, TORCH[0]])
 def session(request: pytest.FixtureRequest) -> Iterator[Any]:
     """As the one of all suites; on CUDA once for each engine."""
     yield from engine_session(request.param)

@@ -196,7 +196,7 @@ def test_an_entry_point_is_loaded_when_it_is_asked_for(points: dict[str, str], m
     module: Any = types.ModuleType("toy_backend")
     module.backend = Toy("T-0")
     points["toy"] = "toy_backend:backend"
-    assert registry.names() == ["cpu", "cuda", "toy"]
+    assert registry.names() == ["cpu", "cuda", "torch", "toy"]
     monkeypatch.setitem(__import__("sys").modules, "toy_backend", module)
     assert registry.backend("toy") is module.backend
     assert registry.resolve("toy:0")[0] is module.backend

@@ -8,7 +8,7 @@ import numpy as np
 from tests.kernel.probing import accepts, messages_of
 
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import AccelError
+from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.library import AnyOp, Library
 from callboard.core.op import outputs_of
@@ -74,8 +74,10 @@ def message_of(
     make: Callable[[Layout], Any] = array_of,
 ) -> AnyOp:
     """Of the first of these dtypes that the library takes, with arrays of a device or of a session of the suites."""
-    dtype = next(d for d in map(DTYPES.__getitem__, dtypes) if accepts(op, library, d))
-    message = next(m for m in messages_of(op, dtype) if fits(library, m))
+    dtype = next((d for d in map(DTYPES.__getitem__, dtypes) if accepts(op, library, d)), None)
+    message = None if dtype is None else next((m for m in messages_of(op, dtype) if fits(library, m)), None)
+    if message is None:
+        raise UnsupportedOp(f"{library.__name__} takes none of the messages of {op.__name__} that are made here")
     fields = {name: filled(device, value, make) for name, value in msgspec.structs.asdict(message).items()}
     if "offsets" in fields:  # of segments: they begin at 0 and end with the array
         values = next(value for value in fields.values() if isinstance(value, Operand))

@@ -201,7 +201,7 @@ def test_plans_give_way_by_last_use_and_are_closed(session: LibrarySession, monk
     [
         (lambda library, stream: library.device.allocate(8), "CpuDevice.allocate in a launch"),
         (lambda library, stream: library.device.stream(), "CpuDevice.stream in a launch"),
-        (lambda library, stream: stream.synchronize(), "CpuStream.synchronize in a launch"),
+        (lambda library, stream: stream.synchronize(), "WorkerStream.synchronize in a launch"),
     ],
 )
 def test_a_launch_only_enqueues(

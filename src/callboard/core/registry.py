@@ -19,7 +19,7 @@ __all__ = ["backend", "names", "register", "resolve"]
 
 GROUP = "callboard.backends"
 # The entry points of the distribution, for a source tree that is on the path without being installed.
-BUILT_IN = {"cpu": "callboard.backends.cpu:backend", "cuda": "callboard.backends.cuda:backend"}
+BUILT_IN = {name: f"callboard.backends.{name}:backend" for name in ("cpu", "cuda", "torch")}
 # Functions from a name, "<wrapper>+<backend>", to a backend that wraps another one.
 WRAPPERS = "callboard.wrappers"
 
@@ -28,7 +28,7 @@ _lock = threading.RLock()
 _found: dict[str, AccelBackend] = {}
 _warned = False
 
-_SPEC = re.compile(r"(?P<name>[^:?]+)(:(?P<index>\d+))?(?P<options>\?.*)?")
+_SPEC = re.compile(r"(?P<name>[^:?]+(:[a-z]+)?)(:(?P<index>\d+))?(?P<options>\?.*)?")
 
 
 def names() -> list[str]:
@@ -41,11 +41,11 @@ def backend(name: str) -> AccelBackend:
     """The backend of this name, imported on first use.
 
     Args:
-        name: ``"cpu"``, ``"cuda"``, an entry point's name, or ``"faulty+cpu?seed=3"``
-            (:mod:`callboard.testing.faulty`).
+        name: ``"cpu"``, ``"cuda"``, an entry point's name, with a kind of devices where that backend has several
+            (``"torch:cpu"``), or ``"faulty+cpu?seed=3"`` (:mod:`callboard.testing.faulty`).
 
     Raises:
-        BackendUnavailable: There is no backend of this name, or its module cannot be imported.
+        BackendUnavailable: There is no backend of this name or kind, or its module cannot be imported.
     """
     with _lock:
         found = _found.get(name)
@@ -80,7 +80,8 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
     Args:
         spec: ``"auto"``: the first CUDA device that can be used, else the CPU, with one warning per process if an
             NVIDIA device is present and cannot be used. ``"cpu"``, ``"cuda"``: the first device of that backend,
-            ``"cuda:1"`` its second. Or a UUID, ``"GPU-…"``.
+            ``"cuda:1"`` its second; ``"torch:mps"`` and ``"torch:xpu:1"`` name a kind of devices of one backend. Or a
+            UUID, ``"GPU-…"``.
 
     ``CALLBOARD_REQUIRE=cuda`` in the environment keeps ``"auto"`` from choosing the CPU.
 
@@ -97,7 +98,7 @@ def resolve(spec: str) -> tuple[AccelBackend, DeviceInfo]:
     if match is None:
         raise BackendUnavailable(f"device {spec!r}: use 'auto', 'cpu', 'cuda', 'cuda:1' or a UUID")
     name = match["name"] + (match["options"] or "")
-    if match["name"] not in BUILT_IN and match["name"] not in names() and not _wrapper(name):
+    if match["name"].partition(":")[0] not in names() and not _wrapper(name):
         return _by_uuid(spec)
     found = backend(name)
     devices = found.devices()
@@ -154,6 +155,9 @@ def _load(name: str) -> AccelBackend:
     if wrapper:
         wrapped: AccelBackend = plugins.load(wrapper)(name)
         return wrapped
+    family, colon, kind = name.partition(":")
+    if colon:
+        return backend(family).of_kind(kind)
     loads = BUILT_IN.get(name) or plugins.targets(GROUP).get(name)
     if loads is None:
         raise BackendUnavailable(f"there is no backend {name!r}; there are {', '.join(names())}")

@@ -104,9 +104,8 @@ class FaultyBackend(AccelBackend):
             raise TypeError(f"FaultyBackend: {e}") from None
         options = urlencode({name: int(v) if v is True else v for name, v in msgspec.to_builtins(self.fault).items()})
         self.spec = f"faulty+{self.inner.name}" + (f"?{options}" if options else "")
-        # Class attributes elsewhere; here every object stands for another kind.
-        self.name = self.spec  # type: ignore[misc]
-        self.isolation = self.inner.isolation  # type: ignore[misc]
+        self.name = self.spec
+        self.isolation = self.inner.isolation
         self.opened: list[FaultyDevice] = []
 
     def devices(self) -> list[DeviceInfo]:

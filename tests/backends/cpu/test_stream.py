@@ -230,7 +230,7 @@ def test_events_of_other_devices_are_refused(new: NewStream) -> None:
         def synchronize(self) -> None:
             pass
 
-    with pytest.raises(TypeError, match="event is Foreign; a CPU stream waits for events of CPU streams"):
+    with pytest.raises(TypeError, match="event is Foreign; a stream of workers waits for events of such streams"):
         new().wait(Foreign())
 
 
@@ -342,7 +342,7 @@ def test_a_semaphore_is_posted_when_the_work_is_done(new: NewStream) -> None:
 
 
 def test_elsewhere_a_stream_says_that_it_cannot(new: NewStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    from callboard.backends.cpu import stream as module
+    from callboard.core.backend import workers as module
 
     monkeypatch.setattr(module, "_sem_post", lambda: None)
     assert new().signal(0) is False
@@ -359,20 +359,20 @@ def test_closing_finishes_the_work_and_ends_the_thread() -> None:
     assert seen == list(range(100))
     assert not stream._thread.is_alive()
     stream.close()
-    with pytest.raises(DriverError, match="CPU stream 7 is closed"):
+    with pytest.raises(DriverError, match="stream 7 is closed"):
         stream.submit(int)
 
 
 def test_who_waits_for_what_a_closed_stream_never_reaches_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.backends.cpu.stream.SLICE", 0.01)
+    monkeypatch.setattr("callboard.core.backend.workers.SLICE", 0.01)
     stream = CpuStream(3)
     stream.close()
-    with pytest.raises(DriverError, match="CPU stream 3 was closed before it reached the event"):
+    with pytest.raises(DriverError, match="stream 3 was closed before it reached the event"):
         CpuEvent(stream).synchronize()
 
 
 def test_ids_and_names() -> None:
     stream = CpuStream(5)
-    assert (stream.id, stream.native, stream._thread.name) == (5, 0, "callboard-cpu-stream-5")
+    assert (stream.id, stream.native, stream._thread.name) == (5, 0, "callboard-stream-5")
     assert stream._thread.daemon
     stream.close()

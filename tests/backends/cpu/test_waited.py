@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from callboard.backends.cpu.stream import CpuStream
-from callboard.backends.cpu.waited import WaitedStream
+from callboard.core.backend.waited import WaitedStream
 from callboard.core.errors import DriverError, LibraryError
 
 LONG = 45.0

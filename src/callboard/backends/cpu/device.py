@@ -7,7 +7,6 @@ from collections.abc import Mapping as MappingOf
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, count
-from typing import ClassVar
 
 import numpy as np
 
@@ -66,8 +65,8 @@ class CpuBackend(AccelBackend):
     They have memory and threads of their own and are lost one by one; the cores they share.
     """
 
-    name: ClassVar[str] = "cpu"
-    isolation: ClassVar[str] = "thread"
+    name = "cpu"
+    isolation = "thread"
 
     def devices(self) -> list[DeviceInfo]:
         model, total = _model(), memory()[1]

@@ -49,8 +49,8 @@ class CudaBackend(AccelBackend):
     Contexts live in child processes by default: a poisoned one cannot be replaced inside its process.
     """
 
-    name: ClassVar[str] = "cuda"
-    isolation: ClassVar[str] = "process"
+    name = "cuda"
+    isolation = "process"
     completion: ClassVar[str] = "polled"
     shares: ClassVar[bool] = True
 

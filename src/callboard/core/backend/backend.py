@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from callboard.core.backend.device import AccelDevice, DeviceInfo
+from callboard.core.errors import BackendUnavailable
 from callboard.core.library import Library
 from callboard.core.links import Link
 
@@ -14,10 +15,10 @@ __all__ = ["AccelBackend"]
 class AccelBackend(abc.ABC):
     """A kind of accelerator."""
 
-    name: ClassVar[str]
-    """``"cpu"``, ``"cuda"``."""
+    name: str
+    """``"cpu"``, ``"cuda"``, ``"torch:mps"``; :func:`callboard.core.registry.backend` finds it by this name."""
 
-    isolation: ClassVar[str]
+    isolation: str
     """The default isolation of its context: ``"process"`` or ``"thread"``."""
 
     completion: ClassVar[str] = "host_fn"
@@ -27,6 +28,17 @@ class AccelBackend(abc.ABC):
     shares: ClassVar[bool] = False
     """True if other processes can open the memory of its devices: :meth:`AccelDevice.share`, :meth:`AccelDevice.attach`
     and :meth:`AccelDevice.detach` are there."""
+
+    def of_kind(self, kind: str) -> "AccelBackend":
+        """The backend of one kind of devices, where a library serves several: ``"mps"`` for ``"torch:mps"``.
+
+        Raises:
+            BackendUnavailable: There is no such kind.
+        """
+        raise BackendUnavailable(
+            f"device '{self.name}:{kind}': backend {self.name!r} has no kinds of devices; use 'auto', 'cpu', 'cuda', "
+            "'cuda:1' or a UUID"
+        )
 
     @abc.abstractmethod
     def devices(self) -> list[DeviceInfo]:

@@ -1,26 +1,24 @@
-"""``WaitedStream``: the stream of a CPU for a thread that waits for each of its ops: it executes them itself.
+"""``WaitedStream``: the stream for a thread that waits for each of its ops: it executes them itself.
 
-To hand an op to the worker of a :class:`CpuStream` and to be woken when it is done takes longer than a small op.
+To hand an op to the worker of a :class:`WorkerStream` and to be woken when it is done takes longer than a small op.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from callboard.backends.cpu.stream import CpuStream, failure
+from callboard.core.backend.workers import WorkerStream, failure
 
 __all__ = ["WaitedStream"]
 
 
-class WaitedStream(CpuStream):
+class WaitedStream(WorkerStream):
     """Executes submitted work at once, on the submitting thread, after the work that ``stream`` has by then.
 
     Args:
         stream: Stream that it replaces. Not closed with this one.
     """
 
-    def __init__(self, stream: CpuStream) -> None:
+    def __init__(self, stream: WorkerStream) -> None:
         self.id = stream.id
         self._stream = stream
         self._closing = False
@@ -29,7 +27,7 @@ class WaitedStream(CpuStream):
     def _push(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self._catch_up()
         try:
-            with np.errstate(all="ignore"):
+            with self.entered():
                 fn(*args)
         except BaseException as e:  # as the worker of a stream does
             self._error = failure("", fn, e)
