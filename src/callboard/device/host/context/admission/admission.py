@@ -99,6 +99,7 @@ class Admission:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
         launching, trace = self.launching, self._ledger.trace
+        launching.alone = trace is None and len(calls) == 1
         if trace is None or trace.around is not None or trace.every == 1:
             self._launch_all(calls, launching.launch if trace is None else launching.launch_traced)
             return
@@ -122,6 +123,7 @@ class Admission:
 
     def call(self, call: Call) -> None:
         """Admit one call. Raises as :meth:`calls`."""
+        self.launching.alone = self._ledger.trace is None
         plan = self.plans.by_signature.get(call.signature)
         if plan is None or plan.launch is None or self._parking.active or call.withdrawn:
             self._look(call)

@@ -31,6 +31,11 @@ __all__ = ["Plan", "read_plan", "unreadable"]
 
 _log = logging.getLogger(__name__)
 
+BRIEF = 30e-6
+"""Seconds of work up to which a launch may run on the admitting thread: to hand it over would take longer."""
+LIGHT = 1 << 18
+"""Bytes of arrays up to which it may."""
+
 MAX_CACHED = 32
 """Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
 
@@ -57,6 +62,8 @@ class Plan:
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
         error: The reason why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
+        light: The layouts and the library allow launches to run on the admitting thread.
+        short: Number of launches in a row whose work took at most :data:`BRIEF`.
         used: Sequence number of the last launch.
         launched: Number of launches.
         pooled: The memory of its outputs is the pool's.
@@ -89,6 +96,7 @@ class Plan:
         "launch",
         "launched",
         "library",
+        "light",
         "makes",
         "numbers",
         "op",
@@ -99,6 +107,7 @@ class Plan:
         "query_size",
         "reals",
         "recording",
+        "short",
         "state",
         "tag",
         "used",
@@ -147,9 +156,9 @@ class Plan:
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         copied = sum(binding.high - binding.low for binding in bindings if binding.host)
         touched = sum(binding.high - binding.low for binding in bindings if not binding.host)
-        self.event_interval = event_interval(
-            copied, touched + sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout))
-        )
+        touched += sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout))
+        self.event_interval = event_interval(copied, touched)
+        self.light = copied + touched <= LIGHT and not self.open
         self.state: Any = op
 
     def _begin(self, tag: str) -> None:
@@ -165,7 +174,8 @@ class Plan:
         self.query_size: Callable[..., Extents] | None = None
         self.error: AccelError | None = None
         self.event_interval = EVENT_INTERVAL
-        self.used = self.launched = self.pins = self.held = self.recording = 0
+        self.light = False
+        self.used = self.launched = self.pins = self.held = self.recording = self.short = 0
 
     @classmethod
     def of_recording(cls, script: Script, order: tuple[str, ...]) -> Self:
@@ -205,6 +215,15 @@ class Plan:
                 values[at] = [number]
             else:
                 values[at].append(number)
+
+    def took(self, seconds: float) -> None:
+        """The work of a launch took this long."""
+        self.short = self.short + 1 if seconds <= BRIEF else 0
+
+    @property
+    def brief(self) -> bool:
+        """True if its next launch may run on the admitting thread: one measurement may be of a lucky moment."""
+        return self.light and self.short >= 2
 
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
