@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OpPort", "request_key"]
 
+AWAITED = 4
+"""Queued calls that are executed at once, where their work is short, when the last of them is awaited."""
 
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
@@ -299,10 +301,11 @@ class OpPort:
         thread, has the loop do so, until an op of another thread is called.
         """
         outbox = self.outbox
+        outbox.wanted = len(outbox.queue) <= AWAITED
         if get_ident() != outbox.thread and len(self.unanswered.entries) == 1 and not self._forked:
             self.loop.call_soon_threadsafe(self._awaited_there, reply)
             return
-        if outbox.queue or outbox.released.ids or self._forked:
+        if outbox.queue or outbox.released.pressing or self._forked:
             outbox.flush()
         if len(self.unanswered.entries) != 1:
             return

@@ -146,9 +146,33 @@ class Admission:
             return False
         if plan.held >= PATIENCE or (plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes)):
             return False
+        self.launching.alone = False
         began = time.perf_counter()
         self._launch(call, plan)
         plan.held = plan.held + 1 if time.perf_counter() - began > LONG else 0
+        return True
+
+    def execute(self, call: Call) -> bool:
+        """Admit a call whose work is known to be short, and do that work here; or a free.
+
+        Returns:
+            False: nothing has been done with it.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self._parking.active or call.withdrawn or self._ledger.trace is not None:
+            return False
+        if not call.signature and not call.id:
+            self._free(call)
+            return True
+        plan = self.plans.by_signature.get(call.signature)
+        if plan is None or plan.launch is None or not plan.brief or plan.timeline.stream.at_once is None:
+            return False
+        if plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes):
+            return False
+        self.launching.alone = True
+        self.launching.launch(call, plan)
         return True
 
     def memory_was_freed(self) -> None:
