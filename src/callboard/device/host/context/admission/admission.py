@@ -24,7 +24,7 @@ from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans.cache import Plans
-from callboard.device.host.context.plans.plan import Plan, read_plan, unreadable
+from callboard.device.host.context.plans.plan import BRIEF, MODEST, Plan, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
 from callboard.device.host.context.streams import SharedStreams
 from callboard.device.protocol.messages import Call, Plain
@@ -47,6 +47,7 @@ class Admission:
         sizing: Sizes outputs whose extents depend on data.
         buffers: Block of every buffer that the application can name.
         arenas: The arenas that the application has announced.
+        longest: Seconds of work of a call that has come alone that may be done on the calling thread.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Admission:
         self.plans = Plans()
         self.buffers: dict[int, Block] = {}
         self.arenas = arenas
+        self.longest = MODEST
         self.graphs = Graphs(device, libraries.streams, self.plans, self._plan)
         self.refusing = Refusing(device, libraries, ledger, self.deciding, self.plans, self.buffers)
         self.launching = Launching(
@@ -99,7 +101,7 @@ class Admission:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
         launching, trace = self.launching, self._ledger.trace
-        launching.alone = trace is None and len(calls) == 1
+        launching.longest = self.longest if trace is None and len(calls) == 1 else 0.0
         if trace is None or trace.around is not None or trace.every == 1:
             self._launch_all(calls, launching.launch if trace is None else launching.launch_traced)
             return
@@ -123,7 +125,7 @@ class Admission:
 
     def call(self, call: Call) -> None:
         """Admit one call. Raises as :meth:`calls`."""
-        self.launching.alone = self._ledger.trace is None
+        self.launching.longest = BRIEF if self._ledger.trace is None else 0.0
         plan = self.plans.by_signature.get(call.signature)
         if plan is None or plan.launch is None or self._parking.active or call.withdrawn:
             self._look(call)
@@ -146,7 +148,7 @@ class Admission:
             return False
         if plan.held >= PATIENCE or (plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes)):
             return False
-        self.launching.alone = False
+        self.launching.longest = 0.0
         began = time.perf_counter()
         self._launch(call, plan)
         plan.held = plan.held + 1 if time.perf_counter() - began > LONG else 0
@@ -167,11 +169,13 @@ class Admission:
             self._free(call)
             return True
         plan = self.plans.by_signature.get(call.signature)
-        if plan is None or plan.launch is None or not plan.brief or plan.timeline.stream.at_once is None:
+        if plan is None or plan.launch is None or plan.recent > BRIEF or not (plan.calm and plan.light):
+            return False
+        if plan.timeline.stream.at_once is None:
             return False
         if plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes):
             return False
-        self.launching.alone = True
+        self.launching.longest = BRIEF
         self.launching.launch(call, plan)
         return True
 

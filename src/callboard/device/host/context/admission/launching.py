@@ -36,7 +36,8 @@ class Launching:
         on_short: There is no memory for a call's outputs.
 
     Attributes:
-        alone: No other call has come with this one: where its work is short and the device idle, it is done here.
+        longest: Seconds of work that may be done here, on the calling thread, where the stream is idle: 0 while other
+            calls have come with this one.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Launching:
         self._arenas = arenas
         self._mapped = arenas.mapped
         self._on_short = on_short
-        self.alone = False
+        self.longest = 0.0
         self._transfers: dict[Timeline, deque[tuple[int, int, int]]] = {}
 
     def launch_traced(self, call: Call, plan: Plan) -> None:
@@ -187,7 +188,7 @@ class Launching:
             timeline.follow(other, other.issued)
             other.behind[timeline] = seq
         stream, here = timeline.stream, None
-        if self.alone and plan.light and plan.brief and timeline.completed == timeline.issued:
+        if plan.recent <= self.longest and plan.calm and timeline.completed == timeline.issued:
             here = stream.at_once
             stream = stream if here is None else here
         timeline.issued = seq

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,10 +32,12 @@ __all__ = ["Plan", "read_plan", "unreadable"]
 
 _log = logging.getLogger(__name__)
 
-BRIEF = 30e-6
-"""Seconds of work up to which a launch may run on the admitting thread: to hand it over would take longer."""
-LIGHT = 1 << 18
-"""Bytes of arrays up to which it may."""
+BRIEF, LIGHT = 30e-6, 1 << 18
+"""Seconds of work, and bytes of arrays, up to which a launch may run on the loop's thread."""
+MODEST = 1e-3
+"""Seconds of work up to which it may run on the host's own thread: to hand it over and back takes 0.1 ms or more."""
+FORGETS = 1.25
+"""Factor by which a longer launch raises :attr:`Plan.recent` at most."""
 
 MAX_CACHED = 32
 """Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
@@ -62,8 +65,9 @@ class Plan:
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
         error: The reason why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
-        light: The layouts and the library allow launches to run on the admitting thread.
-        short: Number of launches in a row whose work took at most :data:`BRIEF`.
+        calm: The library allows launches to run on the admitting thread (:attr:`Library.brief`).
+        light: Its arrays have at most :data:`LIGHT` bytes.
+        recent: Seconds that the work of the last launches took at least: other threads may have held one up.
         used: Sequence number of the last launch.
         launched: Number of launches.
         pooled: The memory of its outputs is the pool's.
@@ -86,6 +90,7 @@ class Plan:
         "binding_cache",
         "bindings",
         "blank",
+        "calm",
         "error",
         "event_interval",
         "fence",
@@ -107,7 +112,7 @@ class Plan:
         "query_size",
         "reals",
         "recording",
-        "short",
+        "recent",
         "state",
         "tag",
         "used",
@@ -158,7 +163,7 @@ class Plan:
         touched = sum(binding.high - binding.low for binding in bindings if not binding.host)
         touched += sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout))
         self.event_interval = event_interval(copied, touched)
-        self.light = copied + touched <= LIGHT and not self.open
+        self.light = copied + touched <= LIGHT
         self.state: Any = op
 
     def _begin(self, tag: str) -> None:
@@ -174,8 +179,9 @@ class Plan:
         self.query_size: Callable[..., Extents] | None = None
         self.error: AccelError | None = None
         self.event_interval = EVENT_INTERVAL
-        self.light = False
-        self.used = self.launched = self.pins = self.held = self.recording = self.short = 0
+        self.light = self.calm = False
+        self.recent = math.inf
+        self.used = self.launched = self.pins = self.held = self.recording = 0
 
     @classmethod
     def of_recording(cls, script: Script, order: tuple[str, ...]) -> Self:
@@ -218,12 +224,7 @@ class Plan:
 
     def took(self, seconds: float) -> None:
         """The work of a launch took this long."""
-        self.short = self.short + 1 if seconds <= BRIEF else 0
-
-    @property
-    def brief(self) -> bool:
-        """True if its next launch may run on the admitting thread: one measurement may be of a lucky moment."""
-        return self.light and self.short >= 2
+        self.recent = min(seconds, FORGETS * self.recent)
 
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
