@@ -101,7 +101,8 @@ class Admission:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
         launching, trace = self.launching, self._ledger.trace
-        launching.longest = self.longest if trace is None and len(calls) == 1 else 0.0
+        alone = len(calls) == 1 or (len(calls) == 2 and not calls[0].id)  # behind a free
+        launching.longest = self.longest if alone and trace is None else 0.0
         if trace is None or trace.around is not None or trace.every == 1:
             self._launch_all(calls, launching.launch if trace is None else launching.launch_traced)
             return
