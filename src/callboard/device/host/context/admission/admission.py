@@ -32,6 +32,8 @@ from callboard.device.protocol.recording import MARK
 
 __all__ = ["Admission"]
 
+FEW = 3
+"""Calls that may come together where only one of them is an op that has come alone."""
 LONG, PATIENCE = 200e-6, 3
 """Seconds that an inline launch may take, and how many inline launches of a plan in a row may take longer."""
 
@@ -101,7 +103,7 @@ class Admission:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
         launching, trace = self.launching, self._ledger.trace
-        alone = len(calls) == 1 or (len(calls) == 2 and not calls[0].id)  # behind a free
+        alone = len(calls) <= FEW and sum(call.id != 0 for call in calls) == 1  # the others are frees
         launching.longest = self.longest if alone and trace is None else 0.0
         if trace is None or trace.around is not None or trace.every == 1:
             self._launch_all(calls, launching.launch if trace is None else launching.launch_traced)
