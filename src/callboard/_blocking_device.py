@@ -22,6 +22,7 @@ from callboard.core.reply import DONE, Reply
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
+from callboard.device.client.interrupting import Interrupts
 from callboard.device.client.memory import pinned
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.config import StandbySetting
@@ -64,6 +65,8 @@ class DeviceBase(DeviceApi[Blocking]):
         self._peer = opened._peer
         self._entered = 0
         self._port.services = BlockingRefs(self, opened)
+        if opened.isolation == "process":
+            self._port.interrupts = Interrupts(opened._interrupt)
 
     # -- calls that wait for room --------------------------------------------------------------------------------------
 

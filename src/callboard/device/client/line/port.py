@@ -21,6 +21,7 @@ from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
 from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
 from callboard.device.client.deferred import Deferred
+from callboard.device.client.interrupting import Interrupts
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Entry, GuardedKey, origin_of, request_key
 from callboard.device.client.line.outbox import Outbox
@@ -71,6 +72,7 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
+        interrupts: Ends ops that outlast Ctrl-C twice; None if they go on.
         called, failures: Ops by tag, and those that failed, while telemetry was on.
         recorded: Reports the work of the device to a log; None if it is not recorded.
     """
@@ -111,6 +113,7 @@ class OpPort:
         self.peer: Any = None
         self.sources: dict[int, OpPort | None] = {}
         self.chains: Any = None
+        self.interrupts: Interrupts | None = None
         self._waiting = RoomQueue()
         forkguard.guard(self)
 
@@ -352,6 +355,11 @@ class OpPort:
         self.unanswered.settle(message, self.generation)
         if self._waiting.waiting:
             self._waiting.poll()
+
+    def interrupted(self) -> None:
+        """Ctrl-C has ended a wait. Any thread."""
+        if self.interrupts is not None:
+            self.interrupts.pressed(self.unanswered.entries.copy())
 
     def unretrieved(self, cause: Cause) -> None:
         """To dead letters and the log. The error is made on the loop's thread, where it may run code of its class."""

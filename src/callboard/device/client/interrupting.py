@@ -1,0 +1,28 @@
+"""``Interrupts``: Ctrl-C in the blocking waits for one device, which ends an op at the second time."""
+
+from collections.abc import Callable, Collection
+
+__all__ = ["Interrupts"]
+
+
+class Interrupts:
+    """The first Ctrl-C ends a wait, and the op goes on. The next one that the op outlasts ends it, with its context.
+
+    Args:
+        replace: Has the context replaced. Any thread.
+    """
+
+    def __init__(self, replace: Callable[[], None]) -> None:
+        self._replace = replace
+        self._newest = 0  # the newest op that was in flight at the last Ctrl-C
+
+    def pressed(self, in_flight: Collection[int]) -> None:
+        """Ctrl-C has ended a wait.
+
+        Args:
+            in_flight: Ids of the ops without a completion; ids rise.
+        """
+        ends = any(op <= self._newest for op in in_flight)
+        self._newest = 0 if ends else max(in_flight, default=0)
+        if ends:
+            self._replace()
