@@ -1,7 +1,6 @@
 """A short op of an idle CPU is done on the loop's thread, with the same results, order and errors."""
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ BODY = Work.execute
 
 
 @pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads that did the work of ops, all of which count as short."""
     seen: list[int] = []
 
@@ -26,7 +25,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         self.seconds = 0.0
 
     monkeypatch.setattr(Work, "execute", execute)
-    yield seen
+    return seen
 
 
 async def test_a_lone_op_stays_on_the_loops_thread(threads: list[int]) -> None:
