@@ -45,13 +45,13 @@ def test_the_second_one_ends_the_op() -> None:
 
 def test_ops_of_the_first_one_are_ended_by_the_second() -> None:
     replaced: list[int] = []
-    interrupts = Interrupts(lambda: replaced.append(1))
-    interrupts.pressed([3, 4])
-    interrupts.pressed([5])  # the ops of the first time are done
-    assert not replaced
-    interrupts.pressed([5, 6])
-    assert len(replaced) == 1
-    interrupts.pressed([7])
-    interrupts.pressed([])
-    interrupts.pressed([7])
-    assert len(replaced) == 1
+    flying: list[int] = []
+    interrupts = Interrupts(lambda: flying, lambda: replaced.append(1))
+
+    def press(*ops: int) -> int:
+        flying[:] = ops
+        interrupts.pressed()
+        return len(replaced)
+
+    assert [press(3, 4), press(5), press(5, 6)] == [0, 0, 1]  # the ops of the first time are done at the second
+    assert [press(7), press(), press(7)] == [1, 1, 1]

@@ -66,7 +66,8 @@ class DeviceBase(DeviceApi[Blocking]):
         self._entered = 0
         self._port.services = BlockingRefs(self, opened)
         if opened.isolation == "process":
-            self._port.interrupts = Interrupts(opened._interrupt)
+            unanswered = self._port.unanswered
+            self._port.interrupted = Interrupts(lambda: unanswered.entries.copy(), opened._interrupt).pressed
 
     # -- calls that wait for room --------------------------------------------------------------------------------------
 

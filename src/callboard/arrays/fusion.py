@@ -16,7 +16,7 @@ import numpy as np
 
 from callboard.arrays.handles import Ref, numbers_of
 from callboard.arrays.parts import Part, Text, Typed, written
-from callboard.arrays.rolling import Rolled
+from callboard.arrays.indexing.rolling import Rolled
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import OpenLayout, layout_of

@@ -7,7 +7,7 @@ import numpy as np
 
 from callboard.arrays.dtypes import result_type
 from callboard.arrays.handles import Ref, axes_of, axis_of, check_array, device_of, submit, view
-from callboard.arrays.rolling import rolled
+from callboard.arrays.indexing.rolling import rolled
 from callboard.core.errors import ShapeError
 from callboard.core.layout import layout_of, shape_of
 from callboard.core.mode import Mode

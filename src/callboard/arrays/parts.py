@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from callboard.arrays.handles import Ref
-from callboard.arrays.rolling import Rolled
+from callboard.arrays.indexing.rolling import Rolled
 from callboard.core.layout import Layout
 from callboard.core.op import Repeated, info_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefPort

@@ -23,6 +23,8 @@ __all__ = ["Outbox"]
 FIRST = 8
 """Queued calls at which a burst is sent before the loop's next iteration: few at first, so that the host begins early,
 then up to ``Host.batch``."""
+AWAITED = 4
+"""Queued calls that are executed here, where their work is short, when the last of them is awaited."""
 TOGETHER = 512
 """The same if batches are searched for repeated chains."""
 PAUSE = 2e-3
@@ -103,6 +105,10 @@ class Outbox:
         if self.released.pressing:
             self._free()
         self.queue.append(item)
+
+    def want(self) -> None:
+        """The last of the queued calls is awaited. Any thread."""
+        self.wanted = len(self.queue) <= AWAITED
 
     def remind(self) -> None:
         """Have the loop flush in its next iteration; send part of a long burst before that. Any thread."""

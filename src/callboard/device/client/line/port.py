@@ -21,7 +21,6 @@ from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
 from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
 from callboard.device.client.deferred import Deferred
-from callboard.device.client.interrupting import Interrupts
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Entry, GuardedKey, origin_of, request_key
 from callboard.device.client.line.outbox import Outbox
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
     from callboard.device.client.recorded import RecordedPort
 
 __all__ = ["OpPort", "request_key"]
-
-AWAITED = 4
-"""Queued calls that are executed at once, where their work is short, when the last of them is awaited."""
 
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
@@ -72,7 +68,7 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
-        interrupts: Ends ops that outlast Ctrl-C twice; None if they go on.
+        interrupted: Called when Ctrl-C has ended a wait for a reply. Any thread.
         called, failures: Ops by tag, and those that failed, while telemetry was on.
         recorded: Reports the work of the device to a log; None if it is not recorded.
     """
@@ -113,7 +109,7 @@ class OpPort:
         self.peer: Any = None
         self.sources: dict[int, OpPort | None] = {}
         self.chains: Any = None
-        self.interrupts: Interrupts | None = None
+        self.interrupted: Callable[[], None] = lambda: None
         self._waiting = RoomQueue()
         forkguard.guard(self)
 
@@ -304,7 +300,7 @@ class OpPort:
         thread, has the loop do so, until an op of another thread is called.
         """
         outbox = self.outbox
-        outbox.wanted = len(outbox.queue) <= AWAITED
+        outbox.want()
         if get_ident() != outbox.thread and len(self.unanswered.entries) == 1 and not self._forked:
             self.loop.call_soon_threadsafe(self._awaited_there, reply)
             return
@@ -355,11 +351,6 @@ class OpPort:
         self.unanswered.settle(message, self.generation)
         if self._waiting.waiting:
             self._waiting.poll()
-
-    def interrupted(self) -> None:
-        """Ctrl-C has ended a wait. Any thread."""
-        if self.interrupts is not None:
-            self.interrupts.pressed(self.unanswered.entries.copy())
 
     def unretrieved(self, cause: Cause) -> None:
         """To dead letters and the log. The error is made on the loop's thread, where it may run code of its class."""
