@@ -24,11 +24,13 @@ class Account(cb.ResidentActor):
         return self.application
 
 
+def account(owner: str) -> cb.Props[Account]:
+    return cb.Props(Account, owner, os.getpid())
+
+
 async def application(kind: str, address: str, first: bool) -> None:
     holder = cb.Node(address, token=os.environ["CALLBOARD_NODE_TOKEN"], lost_after=2.0)
-    region = cb.PlacementShardingAdapter(
-        "accounts", [], lambda owner: cb.Props(Account, owner, os.getpid()), shared=holder
-    )
+    region = cb.PlacementShardingAdapter("accounts", [], account, shared=holder)
     async with cb.device(kind) as device, region:
         await region.add(device)
         if not first:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -66,8 +66,10 @@ class DeviceBase(DeviceApi[Blocking]):
         self._entered = 0
         self._port.services = BlockingRefs(self, opened)
         if opened.isolation == "process":
-            unanswered = self._port.unanswered
-            self._port.interrupted = Interrupts(lambda: unanswered.entries.copy(), opened._interrupt).pressed
+            self._port.interrupted = Interrupts(self._in_flight, opened._interrupt).pressed
+
+    def _in_flight(self) -> Collection[int]:
+        return self._port.unanswered.entries.copy()
 
     # -- calls that wait for room --------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from callboard.arrays.handles import Ref, numbers_of
-from callboard.arrays.parts import Part, Text, Typed, written
 from callboard.arrays.indexing.rolling import Rolled
+from callboard.arrays.parts import Part, Text, Typed, written
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import OpenLayout, layout_of

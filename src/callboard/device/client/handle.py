@@ -155,8 +155,7 @@ class Device(DeviceApi[Asynchronous]):
         """The message that starts the actor; made on the caller's thread, which may be importing the module."""
         return self._actor.residents.recipe(Props.checked(props), isolated=own_process)
 
-    def _interrupt(self) -> None:
-        """Replace the context, which an op occupies. Any thread."""
+    def _interrupt(self) -> None:  # any thread
         self._port.loop.call_soon_threadsafe(self._actor.interrupt)
 
     def _own_config(self, own_process: bool, standby: StandbySetting) -> DeviceConfig | None:
