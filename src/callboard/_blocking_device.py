@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -22,6 +22,7 @@ from callboard.core.reply import DONE, Reply
 from callboard.device.client.api import DeviceApi, Shape
 from callboard.device.client.graphs import RecordingStats
 from callboard.device.client.handle import Device as AsyncDevice
+from callboard.device.client.interrupting import Interrupts
 from callboard.device.client.memory import pinned
 from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRef
 from callboard.device.config import StandbySetting
@@ -64,6 +65,11 @@ class DeviceBase(DeviceApi[Blocking]):
         self._peer = opened._peer
         self._entered = 0
         self._port.services = BlockingRefs(self, opened)
+        if opened.isolation == "process":
+            self._port.interrupted = Interrupts(self._in_flight, opened._interrupt).pressed
+
+    def _in_flight(self) -> Collection[int]:
+        return self._port.unanswered.entries.copy()
 
     # -- calls that wait for room --------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@
 
 Ops still return at once, with refs of pending values. Operations that must wait (``ref.get()``, ``ref.result()``,
 ``ref.shape`` if it depends on data, ``gpu.stats()``, calls of resident actors) wait on the calling thread, which may be
-any. Ctrl-C ends a wait at once; the op continues. It ends the wait for an end (of a device, a system, a server) within
-two seconds, and what has not ended by then is ended in the background. Where the async API raises ``MailboxFull``, a
-call here waits for room, unless there can never be enough. Devices that are still open when the interpreter exits are
-closed then. The event loop behind this API has a thread of its own, so it does not conflict with a running loop. On
-that thread, where hooks run, blocking calls raise ``RuntimeError``.
+any. Ctrl-C ends a wait at once; the op continues. A second one that the same op outlasts replaces the context, if that
+is in a process of its own (``isolation="process"``): its arrays are stale then. It ends the wait for an end (of a
+device, a system, a server) within two seconds, and what has not ended by then is ended in the background. Where the
+async API raises ``MailboxFull``, a call here waits for room, unless there can never be enough. Devices that are still
+open when the interpreter exits are closed then. The event loop behind this API has a thread of its own, so it does not
+conflict with a running loop. On that thread, where hooks run, blocking calls raise ``RuntimeError``.
 """
 
 import contextlib

@@ -1,6 +1,7 @@
 """The names of ``dev.np``: all of NumPy's are there or left out with a reason; how parameters are bound."""
 
 import inspect
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -154,3 +155,8 @@ def test_a_sample_of_numpys_own_tests() -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout[-2000:]
+
+
+def test_the_stub_is_of_the_table() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "np-stub"))
+    assert script["STUB"].read_text("utf-8") == script["stub"](), "run: scripts/np-stub"

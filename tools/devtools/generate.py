@@ -46,6 +46,7 @@ def _steps(root: Path) -> Iterator[Step]:
         ("template", "the files of `callboard new-library`", "-m", "devtools.template"),
         ("xp", "the stub of cb.xp", "scripts/xp-stub"),
         ("numpy", "NumPy's parameters, for dev.np", "scripts/numpy-signatures"),
+        ("np", "the stub of dev.np", "scripts/np-stub"),
         ("coverage", "docs/coverage.md", "scripts/coverage-page", "--write"),
         ("figures", "the figures in README.md and docs/performance.md", "scripts/readme-figures", "--write"),
     ):

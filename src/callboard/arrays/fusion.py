@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from callboard.arrays.handles import Ref, numbers_of
+from callboard.arrays.indexing.rolling import Rolled
 from callboard.arrays.parts import Part, Text, Typed, written
 from callboard.core.dtype import DType
 from callboard.core.errors import ShapeError
@@ -139,7 +140,7 @@ def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
                 return None
             key.append(layout.wire)
             held = _held(x)
-            if type(held) is Part:
+            if type(held) is Part or type(held) is Rolled:
                 x = held
             elif held.freed or held.foreign:
                 return None
@@ -160,11 +161,12 @@ def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
         except ShapeError:
             return None
     for at in typed.spread:
-        if type(arguments[at]) is Part:
+        if type(arguments[at]) is Part or type(arguments[at]) is Rolled:
             arguments[at] = arguments[at].store()
     part = Part(port, generation, typed, arguments)
-    if part.too_large:
-        part = Part(port, generation, typed, [one.store() if type(one) is Part else one for one in arguments])
+    if part.too_large or (part.rolls and part.spreads):
+        kept = [one.store() if type(one) is Part or type(one) is Rolled else one for one in arguments]
+        part = Part(port, generation, typed, kept)
     return part
 
 
@@ -194,7 +196,7 @@ def fused(
     arguments: list[Any] = []
     for x in values:
         part = _held(x) if isinstance(x, GpuRef) and not apart else None
-        if type(part) is Part and x.shape == shape and not (written and part.reads(written)):
+        if type(part) is Part and x.shape == shape and not part.rolls and not (written and part.reads(written)):
             arguments.append(part)
         else:
             arguments.append(x.item() if isinstance(x, np.generic) else x)

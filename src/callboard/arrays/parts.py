@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from callboard.arrays.handles import Ref
+from callboard.arrays.indexing.rolling import Rolled
 from callboard.core.layout import Layout
 from callboard.core.op import Repeated, info_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefPort
@@ -62,7 +63,11 @@ class Part:
         port: Port of the device.
         generation: Generation that the arrays belong to.
         call: The call and the types of its arguments.
-        arguments: Arrays that have memory, parts of the same shape, and numbers.
+        arguments: Arrays that have memory, parts of the same shape, rolled arrays, and numbers.
+
+    Attributes:
+        rolls: An array that it reads is rolled.
+        spreads: One that it reads has another shape. Not both: such an array cannot be rolled beside others.
     """
 
     __slots__ = (
@@ -76,6 +81,8 @@ class Part:
         "layout",
         "origin",
         "result",
+        "rolls",
+        "spreads",
         "trace",
         "uses",
     )
@@ -83,7 +90,9 @@ class Part:
     _size: int
     _arrays: int
 
-    def __init__(self, port: RefPort, generation: int, call: Typed, arguments: "Sequence[Ref | Part | Number]") -> None:
+    def __init__(
+        self, port: RefPort, generation: int, call: Typed, arguments: "Sequence[Ref | Part | Rolled | Number]"
+    ) -> None:
         self._port = port
         self._generation = generation
         self._call = call
@@ -94,11 +103,17 @@ class Part:
         self.trace: str | None = None
         self.uses = 0
         self.result: Ref | None = None  # once it has been computed
+        self.rolls, self.spreads = False, bool(call.spread)
         size, arrays = 1, 0  # calls and arrays, which are bounded: an operand read twice counts twice
         for one in arguments:
             if type(one) is Part:
                 size += one._size
                 arrays += one._arrays
+                self.rolls = self.rolls or one.rolls
+                self.spreads = self.spreads or one.spreads
+            elif type(one) is Rolled:
+                arrays += 1
+                self.rolls = True
             elif isinstance(one, GpuRef):
                 arrays += 1
         self._size = size
@@ -131,11 +146,11 @@ class Part:
     def message(self) -> Map | Repeated:
         """The op that computes it."""
         arguments = self._arguments
-        if self._size > 1 or (len(arguments) > 1 and _repeats(arguments)):
+        if self._size > 1 or self.rolls or (len(arguments) > 1 and _repeats(arguments)):
             text = Text()
             text.line(self._call.template, arguments)
             whole, operands, scalars = text.whole()
-            return whole.message(operands, scalars)
+            return whole.message(operands, scalars, text.shifts)
         operands, scalars = [], []  # the usual one is put together at once
         for one in arguments:
             (operands if isinstance(one, GpuRef) else scalars).append(one)
@@ -145,6 +160,7 @@ class Part:
         """It is this array from now on, for the parts that read it."""
         self.result = ref
         self._arguments, self._size, self._arrays = (), 0, 1
+        self.rolls = self.spreads = False
 
     def store(self) -> Ref:
         """Return its array; computes it with a kernel of its own if it has none."""
@@ -167,6 +183,7 @@ def _repeats(arguments: Sequence[Any]) -> bool:
 def _arrays(parts: "dict[Part, None]") -> dict[int, Ref]:
     """The arrays that these parts read or are, by identity: refs compare by elements."""
     found = {id(one): one for part in parts for one in part._arguments if isinstance(one, GpuRef)}
+    found |= {id(one): one.source for part in parts for one in part._arguments if type(one) is Rolled}
     return found | {id(part.result): part.result for part in parts if part.result is not None}
 
 
@@ -185,13 +202,16 @@ class Written(NamedTuple):
     bools: tuple[str, ...]
     known: dict[tuple[Any, ...], bytes]
 
-    def message(self, operands: list[Ref], scalars: list[Number]) -> Map | Repeated:
+    def message(
+        self, operands: list[Ref], scalars: list[Number], shifts: tuple[tuple[int, ...], ...] = ()
+    ) -> Map | Repeated:
         """The op of these checked arrays and numbers; a :class:`Repeated` if there was one like it."""
         names, bools = self.names, self.bools
 
         def made() -> Map:
             arrays, numbers = tuple(operands), tuple(scalars)
-            return Map(expression=self.expression, operands=arrays, scalars=numbers, numbers=names, bools=bools)
+            given = {"scalars": numbers, "numbers": names, "bools": bools, "shifts": shifts}
+            return Map(expression=self.expression, operands=arrays, **given)  # type: ignore[arg-type]
 
         if scalars:
             if bools or complex in map(type, scalars):
@@ -199,6 +219,8 @@ class Written(NamedTuple):
             key = (*[one.layout.wire for one in operands], *map(type, scalars))
         else:
             key = tuple([one.layout.wire for one in operands])
+        if shifts:
+            key = (*key, shifts)
         signature = self.known.get(key)
         if signature is not None:
             return repeated(Repeated, (signature, operands, scalars, made))
@@ -211,12 +233,13 @@ class Written(NamedTuple):
 class Text:
     """The text of a kernel, as it is composed."""
 
-    __slots__ = ("_key", "_lines", "_operands", "_places", "_scalars")
+    __slots__ = ("_key", "_lines", "_operands", "_places", "_rolled", "_scalars")
 
     def __init__(self) -> None:
         self._operands: list[Ref] = []
         self._scalars: list[Number] = []
         self._places: dict[int, int] = {}  # of arrays and parts, by identity
+        self._rolled: dict[tuple[int, tuple[int, ...]], int] = {}  # places of rolled arrays
         self._lines: list[Part | None] = []  # the part of each line; held because it is keyed by identity
         self._key: list[Any] = []
 
@@ -233,6 +256,8 @@ class Text:
             if place is None:
                 if type(one) is Part:
                     place = self._operand(one.result)
+                elif type(one) is Rolled:
+                    place = self._rolling(one)
                 elif isinstance(one, GpuRef):
                     place = self._operand(one)
                 else:
@@ -260,6 +285,26 @@ class Text:
             place = self._places[id(x)] = len(self._operands)
             self._operands.append(x)
         return place
+
+    def _rolling(self, one: Rolled) -> int:
+        if one.result is not None:
+            return self._operand(one.result)
+        one.uses += 1
+        key = id(one.source), one.by
+        place = self._rolled.get(key)
+        if place is None:
+            place = self._rolled[key] = len(self._operands)
+            self._operands.append(one.source)
+        return place
+
+    @property
+    def shifts(self) -> tuple[tuple[int, ...], ...]:
+        """By how much each of the arrays is rolled; empty if none is."""
+        if not self._rolled:
+            return ()
+        by = {place: key[1] for key, place in self._rolled.items()}
+        none = (0,) * len(next(iter(by.values())))
+        return tuple(by.get(place, none) for place in range(len(self._operands)))
 
     def whole(self) -> tuple[Written, list[Ref], list[Number]]:
         """The expression text, its arrays in order of first use, and its numbers."""

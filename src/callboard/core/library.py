@@ -240,6 +240,9 @@ class Library(abc.ABC):
     host, and so do not delay the ops on the library's stream."""
     modules: ClassVar[Sequence[ModuleType]] = ()
     """The modules whose functions and classes are registered with :func:`plans` (see :func:`modules_of`)."""
+    brief: ClassVar[bool] = False
+    """True if the time of its ops depends on their layouts alone, and none of them waits or runs a user's code: short
+    ones may run on the admitting thread (:attr:`AccelStream.at_once`)."""
     inline: ClassVar[bool] = False
     """True if plans are made inline (see :class:`Prepare`) unless they are registered otherwise."""
     makers: ClassVar[dict[type[AnyOp], Callable[..., Any]]] = {}

@@ -30,6 +30,9 @@ class ReplyPort(Protocol):
         """Take the reply's op back if it has not been sent."""
         ...
 
+    def interrupted(self) -> None:
+        """Ctrl-C has ended a wait for a reply; on the thread that waited."""
+
     def unretrieved(self, cause: "Cause") -> None:
         """Report a cause whose failures were never awaited. Called on any thread, also inside a garbage collection."""
 
@@ -210,6 +213,9 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
             try:
                 if not waiter.wait(timeout):
                     raise AskTimeout(f"no completion within {timeout} s; the op continues")
+            except KeyboardInterrupt:
+                self._port.interrupted()
+                raise
             finally:
                 if not waiter.done():  # too late, or Ctrl-C: the waiter leaves, the op continues
                     self._detach(waiter)

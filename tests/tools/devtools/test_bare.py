@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("name", ["coverage-page", "gpu-check", "readme-figures", "xp-stub"])
+@pytest.mark.parametrize("name", ["coverage-page", "gpu-check", "readme-figures", "xp-stub", "np-stub"])
 def test_a_bare_python_says_in_one_line_what_to_do(name: str, tmp_path: Path) -> None:
     script = ROOT / "scripts" / name
     done = subprocess.run(

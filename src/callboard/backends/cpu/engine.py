@@ -31,6 +31,7 @@ class CpuEngine(CpuLibrary):
     name = "engine"
     implementation = "onnxruntime"
     inline = False
+    brief = False
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)

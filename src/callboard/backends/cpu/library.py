@@ -17,6 +17,7 @@ class CpuLibrary(Library):
     """
 
     inline = True
+    brief = True
     implementation: ClassVar[str] = "numpy"
     """What executes the plans; named in errors."""
 

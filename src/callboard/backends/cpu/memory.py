@@ -35,6 +35,7 @@ class CpuMemory(Library):
     """Serves :mod:`callboard.kernel.memory` with NumPy."""
 
     name = "memory"
+    brief = True
 
     @launches(Empty)
     def empty(self, stream: CpuStream, plan: Empty, out: int) -> None:

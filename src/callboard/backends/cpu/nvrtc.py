@@ -72,6 +72,7 @@ class CpuNvrtc(CpuLibrary):
 
     name = "nvrtc"
     implementation = "nvrtc"
+    brief = False
     max_plans: ClassVar[int | None] = 1024
     refused: ClassVar = dict.fromkeys(
         (Compile, Inspect), "a CPU has no compiler for CUDA C++; @cb.kernel has a NumPy body"

@@ -15,12 +15,14 @@ class Status(abc.ABC):
 
     Attributes:
         address, nbytes: Where the outcome is, at most 64 bytes; 0 bytes where it is not in device memory (CPU).
+        seconds: How long the work took, once it is done; None where that is not known.
     """
 
     __slots__ = ()
 
     address: int = 0
     nbytes: int = 0
+    seconds: float | None = None
 
     @abc.abstractmethod
     def check(self, outcome: bytes) -> None:

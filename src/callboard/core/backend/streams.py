@@ -55,6 +55,14 @@ class AccelStream(abc.ABC):
         """
         return self
 
+    @property
+    def at_once(self) -> "AccelStream | None":
+        """The stream as one that executes work on the submitting thread, before submitting returns.
+
+        None where there is no such stream, and while this one has work. Its user submits to neither meanwhile.
+        """
+        return None
+
     def capture(self, enqueue: Callable[[], None], into: AccelGraph | None = None) -> AccelGraph:
         """Record the work ``enqueue`` puts on this stream instead of running it.
 

@@ -46,6 +46,10 @@ class WaitedStream(WorkerStream):
         if not self._stream.query():
             self._stream.synchronize()
 
+    @property
+    def at_once(self) -> "WaitedStream":
+        return self
+
     def give_up(self) -> None:
         self._closing = True
 

@@ -7,6 +7,7 @@ what reaches an event.
 import ctypes
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -80,22 +81,25 @@ class WorkerEvent(AccelEvent):
 class Work(Status):
     """One op's work and, when it is done, its own failure."""
 
-    __slots__ = ("args", "error", "fn", "lib")
+    __slots__ = ("args", "error", "fn", "lib", "seconds")
 
     def __init__(self, lib: str, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.lib = lib
         self.fn: Callable[..., object] | None = fn
         self.args = args
         self.error: AccelError | None = None
+        self.seconds: float | None = None
 
     def execute(self) -> None:
         fn, args = self.fn, self.args
         self.fn, self.args = None, ()
         assert fn is not None
+        began = time.perf_counter()
         try:
             fn(*args)
         except BaseException as e:  # any exception of the work is the op's failure: the thread continues for other ops
             self.error = failure(self.lib, fn, e)
+        self.seconds = time.perf_counter() - began
 
     def check(self, outcome: bytes) -> None:
         if self.error is not None:
@@ -127,6 +131,7 @@ class WorkerStream(AccelStream):
         self._parked = False
         self._closing = False
         self._error: BaseException | None = None  # of work that is not checked; the worker's own
+        self._here: AccelStream | None = None
         self._thread = threading.Thread(target=self._work, name=f"callboard-stream-{id}", daemon=True)
         self._thread.start()
 
@@ -174,6 +179,14 @@ class WorkerStream(AccelStream):
         from callboard.core.backend.waited import WaitedStream
 
         return WaitedStream(self)
+
+    @property
+    def at_once(self) -> AccelStream | None:
+        if self._items or not self._parked or self._error is not None or self._closing:
+            return None
+        if self._here is None:
+            self._here = self.waited
+        return self._here
 
     # -- events --------------------------------------------------------------------------------------------------------
 

@@ -155,6 +155,9 @@ class Device(DeviceApi[Asynchronous]):
         """The message that starts the actor; made on the caller's thread, which may be importing the module."""
         return self._actor.residents.recipe(Props.checked(props), isolated=own_process)
 
+    def _interrupt(self) -> None:  # any thread
+        self._port.loop.call_soon_threadsafe(self._actor.interrupt)
+
     def _own_config(self, own_process: bool, standby: StandbySetting) -> DeviceConfig | None:
         """Settings of the actor's own process; None if it is to have none."""
         if own_process:

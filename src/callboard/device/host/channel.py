@@ -21,9 +21,11 @@ class Channel(abc.ABC):
     """Owned by the admitting thread, which makes every call but :meth:`send` and :meth:`wake`.
 
     Attributes:
+        on_loop: The thread of the application's loop serves the context.
         shared: The admitting thread shares the GIL with the application and is not the application's own.
     """
 
+    on_loop = False
     shared = False
 
     @abc.abstractmethod

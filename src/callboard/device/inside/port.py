@@ -348,6 +348,9 @@ class LocalPort:
         """No: it is enqueued."""
         return False
 
+    def interrupted(self) -> None:
+        """Do nothing: Ctrl-C goes to the application."""
+
     def unretrieved(self, cause: Cause) -> None:
         """Do nothing: the failure was raised by the wait that found it."""
 

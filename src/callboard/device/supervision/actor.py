@@ -409,6 +409,13 @@ class DeviceActor(Actor):
         else:
             self.ref.tell(StartDue())
 
+    def interrupt(self) -> None:
+        """Ctrl-C has been pressed twice while an op runs: end it by a new context. Not counted as a loss."""
+        if self.state is State.READY and self.port.in_flight:
+            error = ContextPoisoned(f"{self.port.name}: the op that runs was ended by a second Ctrl-C")
+            error.guarded = True
+            self.give_up(error)
+
     def give_up(self, error: AccelError, why: str = "", cause: AccelError | None = None) -> None:
         """End the active host, whose context lives: it counts as lost with ``error``, or the device stops with it."""
         host = self.host

@@ -62,7 +62,7 @@ class Judge:
         """Whether a device whose context is dead gets another; never if that lived in a thread of this process."""
         device = self._device
         if isinstance(error, ContextPoisoned):
-            error.guarded = device.port.has_guarded()
+            error.guarded = error.guarded or device.port.has_guarded()
             if replaceable:
                 return self.decide("on_context_lost", error)
         else:

@@ -65,16 +65,30 @@ class Map(Expressed, tag="elementwise.map"):
 
     Args:
         out: The result's dtype and shape, any strides; a new row-major array when None. May be an operand.
+        shifts: For each operand the places by which it is rolled along each axis of the result, as ``xp.roll`` does;
+            empty where none is. Operands and ``out`` then have the result's shape, and ``out`` is no operand.
     """
 
     overlaps: ClassVar[frozenset[tuple[str, str]]] = frozenset({("out", "operands")})
 
     out: Out | None = None
+    shifts: tuple[tuple[int, ...], ...] = ()
 
     def infer(self) -> Outputs:
         program = program_of(self)
         (result,) = program.results
+        if self.shifts:
+            self._check_shifts()
         return {"out": layout_of(program.steps[result].dtype, shape_of_operands(self))}
+
+    def _check_shifts(self) -> None:
+        shape = shape_of_operands(self)
+        if len(self.shifts) != len(self.operands) or any(len(by) != len(shape) for by in self.shifts):
+            raise refuse(self, f"shifts is {self.shifts!r}; give each operand {len(shape)} numbers of places")
+        if any(operand.shape != shape for operand in self.operands):
+            raise refuse(self, f"shifts: operands that are rolled have the shape of the result, {shape}")
+        if self.out is not None:
+            raise refuse(self, "shifts: elements that are written would be read; leave `out` out")
 
 
 class MapMany(Expressed, tag="elementwise.map_many"):

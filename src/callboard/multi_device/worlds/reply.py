@@ -37,6 +37,10 @@ class Port:
     def withdraw(self, reply: Reply[Any]) -> bool:
         return False  # other ranks would wait for the part that is taken back
 
+    def interrupted(self) -> None:
+        for part in self.parts or ():
+            part.port.interrupted()
+
     def unretrieved(self, cause: Cause) -> None:
         for part in (self.parts or ())[:1]:
             part.port.unretrieved(cause)

@@ -22,6 +22,7 @@ class CpuSolver(CpuLibrary):
     name = "solver"
     implementation = "scipy"
     modules = modules_of(__name__)
+    brief = False  # what a factorisation or product of sparse matrices costs depends on the entries
 
     refuses = staticmethod(too_large)
 

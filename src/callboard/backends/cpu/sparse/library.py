@@ -16,6 +16,7 @@ class CpuSparse(CpuLibrary):
     name = "sparse"
     implementation = "scipy"
     modules = modules_of(__name__)
+    brief = False  # what a factorisation or product of sparse matrices costs depends on the entries
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)

@@ -146,7 +146,11 @@ def values_of(program: Program) -> Callable[[Sequence[Number] | None], Sequence[
 Plan = Callable[..., None]
 
 
-@plans(Map)
+def rolled(op: Map) -> str | None:
+    return "no kernel rolls operands; roll them before, by xp.roll" if op.shifts else None
+
+
+@plans(Map, refuses=rolled)
 def map_one(library: "HasWorkspace", op: Map) -> Plan:
     """Called with ``(stream, operands, scalars, out)``."""
     program = program_of(op)

@@ -23,11 +23,13 @@ __all__ = ["Outbox"]
 FIRST = 8
 """Queued calls at which a burst is sent before the loop's next iteration: few at first, so that the host begins early,
 then up to ``Host.batch``."""
+AWAITED = 4
+"""Queued calls that are executed here, where their work is short, when the last of them is awaited."""
 TOGETHER = 512
 """The same if batches are searched for repeated chains."""
 PAUSE = 2e-3
 """Seconds that calls of other threads than the loop's are kept then, for more to be sent with them, unless one is
-awaited."""
+awaited; and that small buffers wait to be freed beside calls that are executed one by one."""
 LOOP_TURN = 1e-3
 """Seconds after which the loop gets an iteration, however short the ops that are awaited in a row; ``linger`` seconds
 if that is longer."""
@@ -46,6 +48,8 @@ class Outbox:
         here: True if the host admits on the loop's thread, so that batching gains nothing.
         queue: Items that are not sent yet.
         released: Buffers whose last ref was dropped.
+        wanted: The last of the queued calls is awaited: they are executed here if they are short. A burst is not, so
+            that the host works while calls are made.
         scheduled: Calls were queued in this iteration of the loop, which flushes them in the next.
         thread: Id of the loop's thread.
         shorten: Returns the calls to send in place of calls that are sent together; None: they are sent unchanged.
@@ -62,8 +66,9 @@ class Outbox:
         self._name = name
         self._linger = linger
         self._in_vain = self._pauses = 0
-        self.scheduled = self._paused = False
+        self.scheduled = self._paused = self.wanted = False
         self._scheduled_at = 0.0
+        self._later: asyncio.TimerHandle | None = None
         self._burst = FIRST
         self._forked = False
         self.released.watch(loop, self._on_release)
@@ -79,7 +84,7 @@ class Outbox:
             if self.queue:
                 return False
         host = self.host
-        return host is not None and host.admit(call)
+        return host is not None and (host.execute(call) or host.admit(call))
 
     def post_first(self, call: ActorCall) -> bool:
         """Send the only resident actor's call in flight at once; False if it has to queue (:meth:`add`)."""
@@ -100,6 +105,10 @@ class Outbox:
         if self.released.pressing:
             self._free()
         self.queue.append(item)
+
+    def want(self) -> None:
+        """The last of the queued calls is awaited. Any thread."""
+        self.wanted = len(self.queue) <= AWAITED
 
     def remind(self) -> None:
         """Have the loop flush in its next iteration; send part of a long burst before that. Any thread."""
@@ -153,9 +162,14 @@ class Outbox:
             if not self.scheduled:
                 self._schedule()
             return
-        if self.released.ids:
-            self._free()
         host = self.host
+        if host is not None and self.shorten is None and (self.wanted or len(self.queue) == 1):
+            self.wanted = False
+            while self.queue and type(call := self.queue[0]) is Call and host.execute(call):
+                self.queue.popleft()
+                self._free_later()
+        if self.released.ids and (self.queue or self._later is None or self.released.pressing):
+            self._free()
         if host is None or not self.queue:
             return
         for message in sendable(self.queue):
@@ -224,7 +238,8 @@ class Outbox:
     def _turn(self) -> None:
         """Flush at the end of a burst, in an iteration of the loop."""
         # First: items that are queued, and buffers that are released from now on are not of this turn.
-        self.scheduled = self.released.due = False
+        self.scheduled = False
+        self.released.due = self._later is not None
         self._burst = FIRST
         self.flush()
 
@@ -240,6 +255,17 @@ class Outbox:
             pass
         if buffers:
             self.queue.append(Call(0, b"", [], [], buffers))
+
+    def _free_later(self) -> None:
+        """Free small buffers in a moment: beside ops that are awaited one by one, each free would cost as much."""
+        if self._later is None and not self.released.pressing:
+            self.released.due = True
+            self._later = self._loop.call_later(PAUSE, self._free_now)
+
+    def _free_now(self) -> None:
+        self._later = None
+        self.released.due = self.scheduled
+        self.flush()
 
     def _on_release(self) -> None:
         self.released.rearm()

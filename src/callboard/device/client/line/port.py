@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OpPort", "request_key"]
 
-
 _entry = tuple.__new__  # a NamedTuple's own constructor costs twice as much
 _ids = itertools.count(1)  # ops and buffers of this process; never reused
 
@@ -69,6 +68,7 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
+        interrupted: Called when Ctrl-C has ended a wait for a reply. Any thread.
         called, failures: Ops by tag, and those that failed, while telemetry was on.
         recorded: Reports the work of the device to a log; None if it is not recorded.
     """
@@ -109,6 +109,7 @@ class OpPort:
         self.peer: Any = None
         self.sources: dict[int, OpPort | None] = {}
         self.chains: Any = None
+        self.interrupted: Callable[[], None] = lambda: None
         self._waiting = RoomQueue()
         forkguard.guard(self)
 
@@ -299,10 +300,11 @@ class OpPort:
         thread, has the loop do so, until an op of another thread is called.
         """
         outbox = self.outbox
+        outbox.want()
         if get_ident() != outbox.thread and len(self.unanswered.entries) == 1 and not self._forked:
             self.loop.call_soon_threadsafe(self._awaited_there, reply)
             return
-        if outbox.queue or outbox.released.ids or self._forked:
+        if outbox.queue or outbox.released.pressing or self._forked:
             outbox.flush()
         if len(self.unanswered.entries) != 1:
             return

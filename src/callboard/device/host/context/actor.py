@@ -24,6 +24,7 @@ from callboard.device.host.context.ledger import MESSAGE_OPS, Ledger
 from callboard.device.host.context.lending import Lending
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
+from callboard.device.host.context.plans.plan import BRIEF
 from callboard.device.host.context.preparing import Helper
 from callboard.device.host.context.stalls import Stalls
 from callboard.device.host.context.streams import streams_for
@@ -119,6 +120,8 @@ class ContextActor:
             lambda: channel.send(Flush()),
             asks,
         )
+        if channel.on_loop:
+            self.admission.longest = BRIEF
         self._every = int(config.trace)
         self._around: Around | None = None
         self._install_trace()

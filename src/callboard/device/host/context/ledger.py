@@ -126,6 +126,8 @@ class Ledger:
         own: Exception | None = None
         try:
             if op.status is not None:
+                if op.status.seconds is not None and op.plan is not None:
+                    op.plan.took(op.status.seconds)
                 op.status.check(b"" if op.outcome is None else op.outcome.take())
                 if op.plan is not None and op.plan.answers:
                     op.answer = op.status.answer()

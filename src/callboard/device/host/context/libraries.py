@@ -55,6 +55,7 @@ class LibraryActor:
             self.library = self._cls(self._device, self.timeline.stream)
             self._broken = False
         plan.library = self
+        plan.calm = self._cls.brief and not plan.open
         launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
         query_size = self._cls.size_table.get(type(plan.op))
         if query_size is not None and (plan.open or query_size.due(plan.op)):

@@ -303,16 +303,40 @@ class ContextHost:
 
     @property
     def welcome(self) -> bool:
-        """True if another thread may launch and poll in place of the admitting thread, while that thread waits."""
+        """True if another thread may act in place of the admitting thread, while that thread waits."""
         context = self._context
         return (
             context is not None
-            and context.completion.inline
             and not context.helper.jobs  # calls that wait for a job continue on the admitting thread
             and not context.parking.active
             and (self._residents is None or self._residents.quiet)
             and not self.closing
         )
+
+    @property
+    def polls(self) -> bool:
+        """True if that thread may launch, and poll for what it has launched."""
+        return self._context is not None and self._context.completion.inline
+
+    def execute(self, call: Call) -> bool:
+        """Do the short work of a call now, while nothing is in flight; returns whether that has been done.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        context = self._context
+        assert context is not None
+        timelines = context.streams.timelines
+        for timeline in timelines:
+            if timeline.completed < timeline.issued:
+                return False
+        if not context.admission.execute(call):
+            return False
+        if context.ledger.settle(timelines):  # it waits for something after all
+            self._channel.wake()
+        context.report()
+        context.tell_memory()
+        return True
 
     def enter(self) -> None:
         """Let the calling thread act for the admitting thread, until :meth:`leave`."""
@@ -331,7 +355,7 @@ class ContextHost:
             ContextPoisoned, Unrecoverable: The context is dead.
         """
         assert self._context is not None
-        return self._context.admission.at_once(call)
+        return self.polls and self._context.admission.at_once(call)
 
     def handle(self, message: Plain | UnknownKind) -> None:
         """Handle one message."""

@@ -117,15 +117,16 @@ class Timeline:
         """Return True if all work is done, by one query of the stream; raises as :meth:`poll`."""
         if not self.stream.query():
             return False
-        self._all_done()
+        self.done()
         return True
 
     def finish(self) -> None:
         """Wait until all sequence numbers are done; raises as :meth:`poll`."""
         self.stream.synchronize()
-        self._all_done()
+        self.done()
 
-    def _all_done(self) -> None:
+    def done(self) -> None:
+        """Everything that was enqueued is done, as is known by other means than a query."""
         while self.events:
             self.stream.recycle(self.events.popleft()[1])
         self.completed = self.recorded = self.issued

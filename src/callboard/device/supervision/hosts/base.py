@@ -91,6 +91,16 @@ class Host(abc.ABC):
         self.post(Calls([call]))
         return True
 
+    def execute(self, call: Call) -> bool:
+        """Do the work of a call now, if that is known to be short and nothing is in flight. On the loop's thread.
+
+        Its completion is reported by :meth:`linger`, or in the loop's next iteration.
+
+        Returns:
+            False: nothing has been done; admit or post it.
+        """
+        return False
+
     @abc.abstractmethod
     def send_arena(self, arena: Arena) -> None:
         """Post ``MapArena``, and with it the descriptor if one is needed, which may be closed afterwards.

@@ -227,6 +227,8 @@ class LoopHost(Host):
 class _LoopChannel(Channel):
     """Hands messages straight to the application."""
 
+    on_loop = True
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_message: Callable[[FromHost], None], poll: Callable[[], None]
     ) -> None:

@@ -126,8 +126,20 @@ class ThreadHost(Host):
             self._loop.call_soon(self._hand_back)
         return True
 
-    def _act(self, step: "Callable[[ContextHost], bool]") -> bool | None:
-        """Do a step in the thread's place; returns its result, None if the thread is working itself."""
+    def execute(self, call: Call) -> bool:
+        done = self._act(lambda host: host.execute(call), tells=False)
+        if self._outbox and not self._notified:
+            self._notified = True
+            self._loop.call_soon(self._deliver)
+        return done is True
+
+    def _act(self, step: "Callable[[ContextHost], bool]", tells: bool = True) -> bool | None:
+        """Do a step in the thread's place; returns its result, None if the thread is working itself.
+
+        Args:
+            step: The step.
+            tells: Have the loop deliver the messages that were sent meanwhile.
+        """
         channel = self._channel
         host = channel.take_over() if self._alive else None
         if host is None:
@@ -144,7 +156,7 @@ class ThreadHost(Host):
         finally:
             channel.give_back()
             self._notified = notified
-            if self._outbox:
+            if tells and self._outbox:
                 self._notify()
 
     def _hand_back(self) -> None:
@@ -164,15 +176,20 @@ class ThreadHost(Host):
         end_members(message.world, message.lost, message.reason, message.formation)
 
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
+        if self._outbox:
+            self._deliver_some()
+            if done():
+                return True
         until = time.perf_counter() + seconds
 
         def poll(host: "ContextHost") -> bool:
-            while True:
+            while host.polls:
                 flying = not host.poll_streams() and host.poll()
                 if self._outbox:
                     self._deliver_some()
                 if done() or time.perf_counter() > until:
                     return flying
+            return False
 
         if self._act(poll):
             self._leave(flying=True)

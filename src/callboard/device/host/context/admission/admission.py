@@ -24,7 +24,7 @@ from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries
 from callboard.device.host.context.parking import Parking
 from callboard.device.host.context.plans.cache import Plans
-from callboard.device.host.context.plans.plan import Plan, read_plan, unreadable
+from callboard.device.host.context.plans.plan import BRIEF, MODEST, Plan, read_plan, unreadable
 from callboard.device.host.context.preparing import Helper, Sizing
 from callboard.device.host.context.streams import SharedStreams
 from callboard.device.protocol.messages import Call, Plain
@@ -32,6 +32,8 @@ from callboard.device.protocol.recording import MARK
 
 __all__ = ["Admission"]
 
+FEW = 3
+"""Calls that may come together where only one of them is an op that has come alone."""
 LONG, PATIENCE = 200e-6, 3
 """Seconds that an inline launch may take, and how many inline launches of a plan in a row may take longer."""
 
@@ -47,6 +49,7 @@ class Admission:
         sizing: Sizes outputs whose extents depend on data.
         buffers: Block of every buffer that the application can name.
         arenas: The arenas that the application has announced.
+        longest: Seconds of work of a call that has come alone that may be done on the calling thread.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Admission:
         self.plans = Plans()
         self.buffers: dict[int, Block] = {}
         self.arenas = arenas
+        self.longest = MODEST
         self.graphs = Graphs(device, libraries.streams, self.plans, self._plan)
         self.refusing = Refusing(device, libraries, ledger, self.deciding, self.plans, self.buffers)
         self.launching = Launching(
@@ -99,6 +103,8 @@ class Admission:
             ContextPoisoned, Unrecoverable: The context is dead; nothing more can be admitted.
         """
         launching, trace = self.launching, self._ledger.trace
+        alone = len(calls) <= FEW and sum(call.id != 0 for call in calls) == 1  # the others are frees
+        launching.longest = self.longest if alone and trace is None else 0.0
         if trace is None or trace.around is not None or trace.every == 1:
             self._launch_all(calls, launching.launch if trace is None else launching.launch_traced)
             return
@@ -122,6 +128,7 @@ class Admission:
 
     def call(self, call: Call) -> None:
         """Admit one call. Raises as :meth:`calls`."""
+        self.launching.longest = BRIEF if self._ledger.trace is None else 0.0
         plan = self.plans.by_signature.get(call.signature)
         if plan is None or plan.launch is None or self._parking.active or call.withdrawn:
             self._look(call)
@@ -144,9 +151,35 @@ class Admission:
             return False
         if plan.held >= PATIENCE or (plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes)):
             return False
+        self.launching.longest = 0.0
         began = time.perf_counter()
         self._launch(call, plan)
         plan.held = plan.held + 1 if time.perf_counter() - began > LONG else 0
+        return True
+
+    def execute(self, call: Call) -> bool:
+        """Admit a call whose work is known to be short, and do that work here; or a free.
+
+        Returns:
+            False: nothing has been done with it.
+
+        Raises:
+            ContextPoisoned, Unrecoverable: The context is dead.
+        """
+        if self._parking.active or call.withdrawn or self._ledger.trace is not None:
+            return False
+        if not call.signature and not call.id:
+            self._free(call)
+            return True
+        plan = self.plans.by_signature.get(call.signature)
+        if plan is None or plan.launch is None or plan.recent > BRIEF or not (plan.calm and plan.light):
+            return False
+        if plan.timeline.stream.at_once is None:
+            return False
+        if plan.makes and not all(self._pool.has(n.nbytes) for _, _, n in plan.makes):
+            return False
+        self.launching.longest = BRIEF
+        self.launching.launch(call, plan)
         return True
 
     def memory_was_freed(self) -> None:

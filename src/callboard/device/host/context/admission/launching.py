@@ -34,6 +34,10 @@ class Launching:
         refusing: Answers calls that cannot be launched.
         buffers, arenas: Shared with the admission.
         on_short: There is no memory for a call's outputs.
+
+    Attributes:
+        longest: Seconds of work that may be done here, on the calling thread, where the stream is idle: 0 while other
+            calls have come with this one.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Launching:
         self._arenas = arenas
         self._mapped = arenas.mapped
         self._on_short = on_short
+        self.longest = 0.0
         self._transfers: dict[Timeline, deque[tuple[int, int, int]]] = {}
 
     def launch_traced(self, call: Call, plan: Plan) -> None:
@@ -182,14 +187,20 @@ class Launching:
         for other in plan.beside:
             timeline.follow(other, other.issued)
             other.behind[timeline] = seq
+        stream, here = timeline.stream, None
+        if plan.recent <= self.longest and plan.calm and timeline.completed == timeline.issued:
+            here = stream.at_once
+            stream = stream if here is None else here
         timeline.issued = seq
         status = outcome = readback = error = None
         try:
-            status = plan.launch(timeline.stream, plan.state, *values)  # type: ignore[misc]
+            status = plan.launch(stream, plan.state, *values)  # type: ignore[misc]
+            if here is not None:
+                here.synchronize()
             if status is not None and status.nbytes:
-                outcome = self._device.read_back(timeline.stream, status.address, status.nbytes)
+                outcome = self._device.read_back(stream, status.address, status.nbytes)
             if plan.value is not None:
-                readback = self._device.read_back(timeline.stream, values[plan.makes[0][0]], plan.value.nbytes)
+                readback = self._device.read_back(stream, values[plan.makes[0][0]], plan.value.nbytes)
         except Exception as e:  # likewise
             error = self._refusing.classified(e, plan)
         # Record the op for later ops and completions while the device is already at work.
@@ -207,7 +218,9 @@ class Launching:
                 block.readers[timeline] = seq
         plan.used = seq
         plan.launched += 1
-        if seq - timeline.recorded >= plan.event_interval:
+        if here is not None:
+            timeline.done()
+        elif seq - timeline.recorded >= plan.event_interval:
             timeline.record_event()
 
     def _resolve(self, call: Call, plan: Plan, values: list[Any], uses: list[BlockUse], sources: list[Pending]) -> bool:

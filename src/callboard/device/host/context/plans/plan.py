@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,6 +32,13 @@ __all__ = ["Plan", "read_plan", "unreadable"]
 
 _log = logging.getLogger(__name__)
 
+BRIEF, LIGHT = 30e-6, 1 << 18
+"""Seconds of work, and bytes of arrays, up to which a launch may run on the loop's thread."""
+MODEST = 1e-3
+"""Seconds of work up to which it may run on the host's own thread: to hand it over and back takes 0.1 ms or more."""
+FORGETS = 1.25
+"""Factor by which a longer launch raises :attr:`Plan.recent` at most."""
+
 MAX_CACHED = 32
 """Operands of a call whose resolved bindings are kept; a tuple of thousands is seldom the same twice."""
 
@@ -57,6 +65,9 @@ class Plan:
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
         error: The reason why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
+        calm: The library allows launches to run on the admitting thread (:attr:`Library.brief`).
+        light: Its arrays have at most :data:`LIGHT` bytes.
+        recent: Seconds that the work of the last launches took at least: other threads may have held one up.
         used: Sequence number of the last launch.
         launched: Number of launches.
         pooled: The memory of its outputs is the pool's.
@@ -79,6 +90,7 @@ class Plan:
         "binding_cache",
         "bindings",
         "blank",
+        "calm",
         "error",
         "event_interval",
         "fence",
@@ -89,6 +101,7 @@ class Plan:
         "launch",
         "launched",
         "library",
+        "light",
         "makes",
         "numbers",
         "op",
@@ -98,6 +111,7 @@ class Plan:
         "pooled",
         "query_size",
         "reals",
+        "recent",
         "recording",
         "state",
         "tag",
@@ -147,9 +161,9 @@ class Plan:
         self.value: Layout | None = made.get(op.returns[0]) if op.value else None
         copied = sum(binding.high - binding.low for binding in bindings if binding.host)
         touched = sum(binding.high - binding.low for binding in bindings if not binding.host)
-        self.event_interval = event_interval(
-            copied, touched + sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout))
-        )
+        touched += sum(n.nbytes for n in made.values() if not isinstance(n, OpenLayout))
+        self.event_interval = event_interval(copied, touched)
+        self.light = copied + touched <= LIGHT
         self.state: Any = op
 
     def _begin(self, tag: str) -> None:
@@ -165,6 +179,8 @@ class Plan:
         self.query_size: Callable[..., Extents] | None = None
         self.error: AccelError | None = None
         self.event_interval = EVENT_INTERVAL
+        self.light = self.calm = False
+        self.recent = math.inf
         self.used = self.launched = self.pins = self.held = self.recording = 0
 
     @classmethod
@@ -205,6 +221,10 @@ class Plan:
                 values[at] = [number]
             else:
                 values[at].append(number)
+
+    def took(self, seconds: float) -> None:
+        """The work of a launch took this long."""
+        self.recent = min(seconds, FORGETS * self.recent)
 
     def refuse(self, error: AccelError) -> None:
         """Make every call of this signature fail with this error."""
