@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from callboard.events.concerns import TRACE
+from callboard.events.concerns import REQUEST_ID, TRACE
 from callboard.serve import inference, openai
 from callboard.serve.app import App
 from callboard.serve.chains.names import NAME
@@ -176,13 +176,14 @@ class Routes:
             await self._starlette(scope, receive, send)
             return
         about = Noted(scope)
-        token, within = noted.set(about), TRACE.set(parent_of(scope["headers"]))
+        token, named, within = noted.set(about), REQUEST_ID.set(about.id), TRACE.set(parent_of(scope["headers"]))
         try:
             await self._answer(scope, receive, about.sending(send))
         finally:
+            about.access()  # whose line has the ids, too
             noted.reset(token)
+            REQUEST_ID.reset(named)
             TRACE.reset(within)
-            about.access()
 
     def _add_own(self) -> None:
         """Add the routes that the app has got meanwhile, as in its ``lifespan``."""

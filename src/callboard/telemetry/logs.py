@@ -10,7 +10,7 @@ import msgspec
 
 from callboard.actors._runtime.current import CURRENT
 from callboard.device.client.line.entries import request_key
-from callboard.events.concerns import CONCERNS, TRACE
+from callboard.events.concerns import CONCERNS, REQUEST_ID, TRACE
 
 __all__ = ["VARIABLE", "Concerning", "JsonLog", "log_by_environment"]
 
@@ -30,7 +30,7 @@ def _trace() -> str | None:
     return parent[3:35] if parent else None
 
 
-CONCERNS.update(actor=_actor, request_key=request_key.get, trace_id=_trace)
+CONCERNS.update(actor=_actor, request_id=REQUEST_ID.get, request_key=request_key.get, trace_id=_trace)
 
 
 class Concerning(logging.Filter):
@@ -67,10 +67,15 @@ class JsonLog(logging.Formatter):
         if record.stack_info:
             line["stack"] = record.stack_info
         try:
-            return msgspec.json.encode(line, enc_hook=repr).decode()
+            return msgspec.json.encode(line, enc_hook=_other).decode()
         except Exception:  # a field that contains itself, or half of a surrogate pair
             plain = {name: str(value).encode(errors="replace").decode() for name, value in line.items()}
             return msgspec.json.encode(plain).decode()
+
+
+def _other(value: Any) -> str:
+    """The text of a value that JSON does not have; of a kind of ``str``, such as the key of a guarded run, itself."""
+    return str(value) if isinstance(value, str) else repr(value)
 
 
 def log_by_environment() -> None:

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from callboard.events.concerns import CONCERNS
-
 __all__ = ["ACCESS", "REQUEST_ID", "Noted", "new_id", "noted", "parent_of"]
 
 ACCESS = "callboard.serve.access"
@@ -99,14 +97,6 @@ class Noted:
 
 noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
 """The request that this task answers."""
-
-
-def _request_id() -> str | None:
-    about = noted.get()
-    return None if about is None else about.id
-
-
-CONCERNS["request_id"] = _request_id
 
 
 def new_id() -> str:
