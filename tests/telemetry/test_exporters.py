@@ -209,34 +209,6 @@ def test_costs_are_the_time_on_the_stream() -> None:
     assert "1 others" in table[2]
 
 
-PROGRAM = """
-import asyncio, callboard as cb, numpy as np
-
-async def main():
-    async with cb.device("cpu") as gpu:
-        a = gpu.put(np.ones((8, 8), np.float32))
-        for _ in range(20):
-            await gpu.blas.gemm(a, a)
-    raise SystemExit(3)
-
-asyncio.run(main())
-"""
-
-
-def test_a_traced_program(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(PROGRAM, "utf-8")
-    command = [sys.executable, "-m", "callboard", "trace", "-o", "t.pftrace", "--", sys.executable, "app.py"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert done.returncode == 3, done.stderr
-    [row] = [line for line in done.stderr.splitlines() if line.startswith("blas.gemm")]
-    assert row.split()[1] == "20"
-    trace = Trace((tmp_path / "t.pftrace").read_bytes())
-    assert len([each for each in trace.slices if each.name == "blas.gemm" and each.track == "blas"]) == 20
-
-
 @pytest.mark.parametrize(
     "arguments, says",
     [
