@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -264,3 +265,61 @@ def test_a_full_disk_leaves_whole_events_and_the_application_goes_on(tmp_path: P
     assert 50 < len([json.loads(line) for line in text.splitlines()]) < 1000
     assert 50 < len(Trace(trace.read_bytes()).slices) < 1000
     assert "could not be closed" not in done.stderr
+
+
+SILENT = """
+import asyncio, sys
+import callboard as cb
+
+
+async def main():
+    async with cb.System("app") as system:
+        device = await system.device("cpu", isolation="thread")
+        await device.full((2, 2), 1.0)
+        await device.drain()
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_exporters_of_the_environment_that_fail_are_named_without_logging() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        missing = {
+            f"prometheus:{taken.getsockname()[1]}": "in use",
+            "jsonl:/no/such/events.jsonl": "No such file or directory: '/no/such/events.jsonl'",
+            "perfetto:/dev/full": "No space left on device: '/dev/full'",
+            "costs:/dev/full": "No space left on device: '/dev/full'",
+        }
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "CALLBOARD_TELEMETRY": ",".join(missing)}
+        done = subprocess.run(
+            [sys.executable, "-c", SILENT], env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 4, done.stderr
+    for each, why in missing.items():
+        kind = each.partition(":")[0]
+        [line] = [line for line in lines if kind in line.lower()]
+        assert why in line
+        assert line.startswith("callboard: ")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("kind", ["jsonl", "perfetto"])
+async def test_a_file_on_a_full_disk_is_named(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with cb.System("app") as system:
+        telemetry = cb.observe(system, **{kind: "/dev/full"})
+        system.actor_of(cb.Props(cb.Actor))
+        telemetry.flush()
+    [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert "No space left on device: '/dev/full'" in record.getMessage()
+    assert record.exc_info is None
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+async def test_a_table_of_costs_that_cannot_be_written_is_refused_at_once() -> None:
+    async with cb.System("app") as system:
+        with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+            cb.observe(system, costs="/dev/full")

@@ -1,6 +1,5 @@
 """``observe``: telemetry in one line, or by ``CALLBOARD_TELEMETRY``."""
 
-import logging
 import os
 import socket
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from callboard.telemetry.export.jsonlines import JsonLines
 from callboard.telemetry.export.otel import OtlpMetrics, OtlpTraces
 from callboard.telemetry.export.perfetto import Perfetto
 from callboard.telemetry.export.scrape import Scrape
+from callboard.telemetry.logs import complain
 from callboard.telemetry.nvidia.nvml import watch_gpus
 from callboard.telemetry.observed import installed, known, note
 from callboard.telemetry.profiling.costs import CostsFile
@@ -22,8 +22,6 @@ from callboard.telemetry.telemetry import Telemetry
 __all__ = ["EXPORTERS", "VARIABLE", "install", "installed", "observe", "observe_by_environment"]
 
 VARIABLE = "CALLBOARD_TELEMETRY"
-
-log = logging.getLogger("callboard.telemetry")
 
 _files: dict[tuple[str, str], "_SharedFile"] = {}
 os.register_at_fork(after_in_child=_files.clear)
@@ -169,4 +167,4 @@ def observe_by_environment(system: ActorSystem) -> None:
         try:
             EXPORTERS[kind](telemetry, where)
         except (OSError, BackendUnavailable) as e:  # the program is to run all the same
-            log.error("%s: %s:%s cannot be used: %s", VARIABLE, kind, where, e)
+            complain(f"{VARIABLE}: {kind}:{where} cannot be used: {e}")

@@ -1,5 +1,6 @@
 """``JsonLog``, ``Concerning``: log records as lines of JSON, each with what it concerns."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -12,9 +13,11 @@ from callboard.actors._runtime.current import CURRENT
 from callboard.device.client.line.entries import request_key
 from callboard.events.concerns import CONCERNS, REQUEST_ID, TRACE
 
-__all__ = ["VARIABLE", "Concerning", "JsonLog", "log_by_environment"]
+__all__ = ["VARIABLE", "Concerning", "JsonLog", "complain", "log_by_environment"]
 
 VARIABLE = "CALLBOARD_LOG"
+
+log = logging.getLogger("callboard.telemetry")
 
 USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every record; others are fields that were given to it."""
@@ -76,6 +79,25 @@ class JsonLog(logging.Formatter):
 def _other(value: Any) -> str:
     """The text of a value that JSON does not have; of a kind of ``str``, such as the key of a guarded run, itself."""
     return str(value) if isinstance(value, str) else repr(value)
+
+
+def complain(text: str, *, exc_info: bool = False) -> None:
+    """Log an error at level ERROR; in a program that has not set up logging, write it to stderr.
+
+    For what a user has asked for and does not get, such as a file of events: it must not be missing in silence.
+
+    Args:
+        text: One line.
+        exc_info: Log the traceback of the exception that is handled, too.
+    """
+    log.error("%s", text, exc_info=exc_info or None)
+    logger: logging.Logger | None = log
+    while logger is not None:
+        if not all(isinstance(each, logging.NullHandler) for each in logger.handlers):
+            return
+        logger = logger.parent if logger.propagate else None
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no stderr, or a closed one
+        print(f"callboard: {text}", file=sys.stderr)
 
 
 def log_by_environment() -> None:

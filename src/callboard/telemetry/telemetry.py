@@ -11,6 +11,7 @@ from typing import Any
 from callboard.actors import ActorSystem
 from callboard.telemetry.families import Group, Source
 from callboard.telemetry.local.server import LocalSocket
+from callboard.telemetry.logs import complain
 from callboard.telemetry.observed import installed
 from callboard.telemetry.pump import Pump, Take
 from callboard.telemetry.sampling.actors import Actors
@@ -197,8 +198,10 @@ class Telemetry:
         for close in reversed(self._closers):
             try:
                 close()
-            except Exception:  # of an exporter: the others are still due
-                log.exception("an exporter could not be closed")
+            except OSError as e:  # names its file
+                complain(f"an exporter could not be completed: {e}")
+            except Exception as e:  # of an exporter: the others are still due
+                complain(f"an exporter could not be closed: {e!r}", exc_info=True)
 
 
 def _free(name: str, taken: set[str]) -> str:
