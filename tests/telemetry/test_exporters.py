@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ async def answer(port: int, request: bytes) -> bytes:
 def test_labels_are_quoted_and_groups_of_a_family_are_together() -> None:
     one = Family("callboard_a", "gauge", "", ("x",), "A \\ and\na line.")
     two = Family("callboard_b", "gauge", "", (), "Other.")
-    groups = [(one, [(('"\\\n',), 1)]), (two, []), (two, [((), 2.5)]), (one, [(("y",), 3)])]
+    groups: list[Any] = [(one, [(('"\\\n',), 1)]), (two, []), (two, [((), 2.5)]), (one, [(("y",), 3)])]
     assert Text().render(groups) == (
         "# HELP callboard_a A \\\\ and\\na line.\n# TYPE callboard_a gauge\n"
         'callboard_a{x="\\"\\\\\\n"} 1\ncallboard_a{x="y"} 3\n'
@@ -310,7 +311,8 @@ def test_exporters_of_the_environment_that_fail_are_named_without_logging() -> N
 @pytest.mark.parametrize("kind", ["jsonl", "perfetto"])
 async def test_a_file_on_a_full_disk_is_named(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     async with cb.System("app") as system:
-        telemetry = cb.observe(system, **{kind: "/dev/full"})
+        files: dict[str, Any] = {kind: "/dev/full"}
+        telemetry = cb.observe(system, **files)
         system.actor_of(cb.Props(cb.Actor))
         telemetry.flush()
     [record] = [each for each in caplog.records if each.levelno == logging.ERROR]

@@ -88,7 +88,11 @@ def test_a_program_that_is_ended_leaves_what_was_recorded(tmp_path: Path, end: s
     "program, code, says",
     [
         ("pass", 1, "the program has started no callboard system"),
-        ("import asyncio, callboard as cb\nasync def f():\n async with cb.System(): pass\nasyncio.run(f())", 0, "no ops"),
+        (
+            "import asyncio, callboard as cb\nasync def f():\n async with cb.System(): pass\nasyncio.run(f())",
+            0,
+            "no ops",
+        ),
     ],
 )
 def test_a_program_without_ops(tmp_path: Path, program: str, code: int, says: str) -> None:

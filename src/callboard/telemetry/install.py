@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from callboard.actors import ActorSystem
 from callboard.core.errors import BackendUnavailable
+from callboard.events.names import check_name
 from callboard.events.ring import CAPACITY, Event
 from callboard.events.tracing import Sampler
 from callboard.telemetry.export.jsonlines import JsonLines
@@ -114,7 +115,8 @@ def observe(
             a URL or a port of this machine; needs the extra ``otel``.
 
     Raises:
-        TypeError: An exporter is unknown.
+        TypeError: An exporter is unknown, or the name is not a str.
+        ValueError: The name is no text, or longer than 256 characters; or an exporter's address is none.
         BackendUnavailable: The SDK that an exporter needs is not installed.
         OSError: A file cannot be written, or an address is not free.
         RuntimeError: The system is not started, has ended, or belongs to another thread.
@@ -128,6 +130,7 @@ def observe(
         raise RuntimeError(f"the system {system.name} {why}: call observe() inside 'async with', on its loop")
     telemetry = known(system)
     if telemetry is None:
+        check_name("an observed application", name or "")
         telemetry = Telemetry(system, name or f"{socket.gethostname()}-{os.getpid()}", capacity)
         telemetry.start()
         watch_gpus(telemetry)

@@ -97,7 +97,7 @@ def complain(text: str, *, exc_info: bool = False) -> None:
             return
         logger = logger.parent if logger.propagate else None
     with contextlib.suppress(OSError, ValueError, AttributeError):  # no stderr, or a closed one
-        print(f"callboard: {text}", file=sys.stderr)
+        sys.stderr.write(f"callboard: {text}\n")
 
 
 def log_by_environment() -> None:

@@ -1,11 +1,11 @@
 """``Telemetry``: what one application shows of itself: states that are sampled, and events that are subscribed to."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from callboard.actors import ActorSystem
@@ -57,6 +57,7 @@ class Telemetry:
         self._actors = Actors(system, self.counts, self.label)
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
+        self._told: list[Source] = []  # whose failure is logged
         self._closers: list[Callable[[], object]] = []
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,7 +96,7 @@ class Telemetry:
 
         One that does not answer within ``timeout`` seconds keeps those that it gave last.
         """
-        asked = [self.devices.refresh(timeout), *(_bounded(source, timeout) for source in self._sources)]
+        asked = [self.devices.refresh(timeout), *(self._bounded(source, timeout) for source in self._sources)]
         await asyncio.gather(*asked)
 
     async def refresh_soon(self) -> None:
@@ -136,15 +137,37 @@ class Telemetry:
             processes=process_figures(self.devices.processes()),
             ring=RingFigures(ring.maxlen or 0, len(ring), ring.drained, ring.dropped),
             dead_letters=self.system.dead_letters.counts,
-            extra={source.name: source.figures() for source in self._sources},
+            extra={source.name: self._of(source, source.figures) for source in self._sources},
         )
 
     def collect(self) -> list[Group]:
         """All metrics now, from one sample. Never waits."""
         groups = groups_of(self.sample(), self.counts)
         for source in self._sources:
-            groups.extend(source.collect())
+            groups.extend(self._of(source, partial(_listed, source)) or ())
         return groups
+
+    def _of(self, source: Source, read: Callable[[], Any]) -> Any:
+        """What a source says; None where it fails, which is logged once: it does not cost the others theirs."""
+        try:
+            return read()
+        except Exception as e:  # of a source of the user's
+            self._failed(source, e)
+            return None
+
+    async def _bounded(self, source: Source, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await source.refresh()
+        except TimeoutError:
+            pass
+        except Exception as e:  # likewise
+            self._failed(source, e)
+
+    def _failed(self, source: Source, error: Exception) -> None:
+        if source not in self._told:
+            log.error("the figures of %s are missing", source.name, exc_info=error)
+            self._told.append(source)
 
     def add(self, source: Source) -> Callable[[], None]:
         """Show a further source; the result removes it.
@@ -204,15 +227,13 @@ class Telemetry:
                 complain(f"an exporter could not be closed: {e!r}", exc_info=True)
 
 
+def _listed(source: Source) -> list[Group]:
+    return list(source.collect())
+
+
 def _free(name: str, taken: set[str]) -> str:
     number, free = 1, name
     while free in taken:
         number += 1
         free = f"{name} #{number}"
     return free
-
-
-async def _bounded(source: Source, timeout: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout):
-            await source.refresh()

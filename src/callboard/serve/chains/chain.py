@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from callboard.events.names import check_name
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.fairshare.server import FairShareScheduler
@@ -157,6 +158,7 @@ def server_of(
         TypeError: The model cannot be called so.
         ValueError, TypeError: Raised by the constructors of the servers.
     """
+    check_name("a model", name)
     if arguments and not isinstance(model, RequestServer | ModelVersion):
         try:
             check_function(model, arguments)

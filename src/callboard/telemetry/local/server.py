@@ -10,8 +10,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from callboard.telemetry.export.texts import json_bytes
 from callboard.telemetry.local.places import made_folder, socket_of
 from callboard.telemetry.observed import RECENT
 
@@ -91,7 +90,7 @@ class LocalSocket:
             with contextlib.suppress(TimeoutError, OSError, ValueError):
                 while await asyncio.wait_for(reader.readline(), PATIENCE) and not self._telemetry.closed:
                     await self._telemetry.refresh_soon()
-                    writer.write(msgspec.json.encode(self._telemetry.sample(recent=RECENT)) + b"\n")
+                    writer.write(json_bytes(self._telemetry.sample(recent=RECENT)) + b"\n")
                     await asyncio.wait_for(writer.drain(), PATIENCE)
         finally:
             self._clients.discard(writer)

@@ -13,6 +13,7 @@ from callboard.events.ring import Event
 from callboard.events.tracing import Sampler, is_sampled
 from callboard.telemetry.export.otel.collector import TIMEOUT, endpoint, require_sdk, resource_of
 from callboard.telemetry.export.otel.ids import Ids
+from callboard.telemetry.export.texts import utf8
 
 if TYPE_CHECKING:
     from callboard.telemetry.telemetry import Telemetry
@@ -200,15 +201,15 @@ class OtlpTraces:
             self._open()
         self._ids.next = context
         span = self._tracer.start_span(
-            name,
+            utf8(name),
             context=self._ids.parent(parent),
             kind=SpanKind.INTERNAL if links else SpanKind.SERVER,
             start_time=times[0] + self._offset,
-            attributes=attributes,
+            attributes=_shown(attributes),
             links=[Link(self._ids.context(each)) for each in links],
         )
         for ns, what, about in sorted(noted, key=lambda found: found[0])[-EVENTS_OF_SPAN:]:
-            span.add_event(what, self._measured(about), timestamp=max(ns, times[0]) + self._offset)
+            span.add_event(utf8(what), _shown(self._measured(about)), timestamp=max(ns, times[0]) + self._offset)
         if end is not True:
             span.set_status(StatusCode.ERROR, end)
         span.end(end_time=max(times[1], times[0]) + self._offset)
@@ -217,6 +218,10 @@ class OtlpTraces:
     def _measured(self, about: dict[str, Any]) -> dict[str, Any]:
         seconds = self._seconds.get((about.get("device", ""), about.get("op", 0)))
         return about if seconds is None else {**about, "seconds": seconds}
+
+
+def _shown(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: utf8(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
 def _bound(kept: dict[Any, Any]) -> None:
