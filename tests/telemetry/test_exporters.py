@@ -192,6 +192,30 @@ async def test_a_profile_counts_the_ops_of_its_block(tmp_path: Path) -> None:
     assert EVENTS.ring is None
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.few(4)
+async def test_a_profile_has_no_ops_from_before_its_block(tmp_path: Path, isolation: Any, measured: bool) -> None:
+    async with asyncio.timeout(LIMIT), cb.System("app") as system:
+        if measured:
+            cb.observe(system, perfetto=str(tmp_path / "app.pftrace"))
+        device = await system.device("cpu", isolation=isolation)
+        a = device.put(np.ones((256, 256), np.float32))
+        for _ in range(5):
+            await device.blas.gemm(a, a)
+        b = device.blas.gemm(a, a)  # may run in the block
+        async with device.profile() as profile:
+            await device.copy(b)
+        assert {cost.op: cost.calls for cost in profile.ops} == {"memory.copy": 1}
+        profile.save(tmp_path / "t.pftrace")
+        tracks = {"blas", "memory"}
+        names = {each.name for each in Trace((tmp_path / "t.pftrace").read_bytes()).slices if each.track in tracks}
+        assert names == {"memory.copy"}
+        async with device.profile() as empty:
+            pass
+        assert str(empty) == "no ops"
+
+
 def test_a_profile_of_a_blocking_device() -> None:
     with cb.sync.device("cpu") as device:
         a = device.put(np.ones((8, 8), np.float32))

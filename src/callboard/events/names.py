@@ -23,7 +23,7 @@ def check_name(what: str, name: object) -> None:
         raise TypeError(f"the name of {what} is {name!r:.80}; pass a str")
     if len(name) > LONGEST:
         raise ValueError(
-            f"the name of {what} has {len(name)} characters; pass one of at most {LONGEST} characters, not {name[:40]!a}…"
+            f"the name of {what} has {len(name)} characters; use at most {LONGEST} characters, not {name[:30]!a}…"
         )
     try:
         name.encode()

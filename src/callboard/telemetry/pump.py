@@ -63,6 +63,7 @@ class Pump:
                 cause. The first one is asked.
         """
         with self._lock:
+            self.flush()  # what was written before is not for it
             self._takes = (*self._takes, (take, ops, sampler))
             self._want()
 
