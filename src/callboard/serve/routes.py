@@ -25,7 +25,7 @@ from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
 from callboard.serve.generation.events import Events, events_of
 from callboard.serve.http.compression import off_loop
-from callboard.serve.http.noted import Noted, noted, parent_of
+from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.openapi import described, page
 from callboard.serve.http.quarantine import PardonRequest, pardon, quarantine
 from callboard.serve.http.request import Request
@@ -176,11 +176,11 @@ class Routes:
             await self._starlette(scope, receive, send)
             return
         about = Noted(scope)
-        token, named, within = noted.set(about), REQUEST_ID.set(about.id), TRACE.set(parent_of(scope["headers"]))
+        token, named, within = noted.set(about), REQUEST_ID.set(about.id), TRACE.set(about.trace)
         try:
             await self._answer(scope, receive, about.sending(send))
         finally:
-            about.access()  # whose line has the ids, too
+            about.end()  # the line of the log has the ids, too
             noted.reset(token)
             REQUEST_ID.reset(named)
             TRACE.reset(within)
