@@ -80,7 +80,8 @@ seconds of ``time.monotonic()``, which is empty when recording begins."""
 
 HTTP: Final = 15
 """A POST request over HTTP was answered. Where: its route. Method, status, id, name of its model or ``""``, ns when it
-arrived; its trace context, and the one that it came with, or None. Written if a sampler has begun it, and it is sampled, or an exporter wants the details."""
+arrived; its trace context, and the one that it came with, or None. Written if a sampler has begun it, and it is
+sampled or an exporter wants the details."""
 
 NAMES: Final = {
     MESSAGE: "message",

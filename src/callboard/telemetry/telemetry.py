@@ -19,6 +19,7 @@ from callboard.telemetry.sampling.blueprints import blueprint_figures
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.devices import Devices
 from callboard.telemetry.sampling.metrics import groups_of
+from callboard.telemetry.sampling.others import Others
 from callboard.telemetry.sampling.processes import process_figures
 from callboard.telemetry.sampling.snapshot import RingFigures, Snapshot
 
@@ -55,6 +56,7 @@ class Telemetry:
         self.label: str = _free(system.name, {each.label for each in installed()})
         self.counts = Counts()
         self._actors = Actors(system, self.counts, self.label)
+        self._others = Others(self.label)
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
         self._told: list[Source] = []  # whose failure is logged
@@ -142,7 +144,7 @@ class Telemetry:
 
     def collect(self) -> list[Group]:
         """All metrics now, from one sample. Never waits."""
-        groups = groups_of(self.sample(), self.counts)
+        groups = groups_of(self.sample(), self.counts, self._others)
         for source in self._sources:
             groups.extend(self._of(source, partial(_listed, source)) or ())
         return groups

@@ -142,7 +142,7 @@ class Chain:
 @functools.cache
 def _usual_names(kind: type[Server]) -> frozenset[str]:
     """Names that servers of a class have where none is given."""
-    made = (inspect.signature(each.__init__).parameters for each in kind.__mro__ if "__init__" in vars(each))
+    made = (inspect.signature(vars(each)["__init__"]).parameters for each in kind.__mro__ if "__init__" in vars(each))
     return frozenset(found["name"].default for found in made if "name" in found)
 
 
