@@ -215,9 +215,8 @@ class RequestServer(Callers[T, R]):
         assert self._loop is not None
         return self._loop.create_task(work, name=f"{self.name}: {what}", context=self._context.copy())
 
-    def _cause(self, entries: list[Entry]) -> Cause:
-        """What this task does from now on is for these requests."""
-        return caused_by(entries)
+    _cause = staticmethod(caused_by)
+    """What the running task does from now on is for these requests."""
 
     def _batch_ran(self, size: int, seconds: float, ok: bool, cause: Cause) -> None:
         """Record a batch, or a step."""
