@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callboard.telemetry.export.texts import json_bytes
-from callboard.telemetry.local.places import made_folder, socket_of
+from callboard.telemetry.local.places import made_folder, socket_of, sockets
 from callboard.telemetry.observed import RECENT
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class LocalSocket:
 
     def _listen(self) -> tuple[Path, socket.socket]:
         made_folder()
+        sockets()  # which removes those of processes that were killed
         path = socket_of(self._pid, next(_numbers))
         path.unlink(missing_ok=True)  # of a dead process that had the same number
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
