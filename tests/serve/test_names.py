@@ -1,8 +1,11 @@
-"""Names of models with slashes, such as ``org/model``."""
+"""Names of models with slashes, such as ``org/model``; and of their servers."""
+
+from typing import Any
 
 import pytest
 from serve_lab import X, Y, client_of, request_of, tensor
 
+import callboard as cb
 from callboard.serve import App
 
 NAME = "org/model"
@@ -61,3 +64,29 @@ async def test_a_name_that_begins_as_what_follows_one() -> None:
     async with client_of(app) as http:
         for name in app.models:
             assert (await http.post(f"/v2/models/{name}/infer", json=request_of([1]))).status_code == 200
+
+
+async def test_servers_without_a_name_are_called_as_their_model() -> None:
+    class Own(cb.DynamicBatchingServer[Any, Any]):
+        def __init__(self) -> None:
+            super().__init__(lambda items: items)
+
+    app = App("lab")
+    app.add_embeddings("letters", cb.DynamicBatchingServer(lambda items: items))
+    app.add_embeddings("own", Own())
+    app.add_embeddings("kept", cb.DynamicBatchingServer(lambda items: items, name="mine"))
+    app.add_embeddings("shared", cb.DynamicBatchingServer(lambda items: items), tenants={"a": 1.0})
+    loaded = cb.ModelVersion("1", lambda: cb.DynamicBatchingServer(lambda items: items))
+    app.add_embeddings("loaded", loaded)
+    async with app.running():
+        names = {name: [server.name for server in model.chain.servers] for name, model in app.models.items()}
+        await app.models["loaded"].chain.load()
+        again = [server.name for server in app.models["loaded"].chain.servers]
+    assert names == {
+        "letters": ["letters"],
+        "own": ["own"],
+        "kept": ["mine"],
+        "shared": ["shared"] * 2,
+        "loaded": ["loaded"] * 2,
+    }
+    assert again == ["loaded"] * 2

@@ -4,9 +4,11 @@ import asyncio
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ async def answer(port: int, request: bytes) -> bytes:
 def test_labels_are_quoted_and_groups_of_a_family_are_together() -> None:
     one = Family("callboard_a", "gauge", "", ("x",), "A \\ and\na line.")
     two = Family("callboard_b", "gauge", "", (), "Other.")
-    groups = [(one, [(('"\\\n',), 1)]), (two, []), (two, [((), 2.5)]), (one, [(("y",), 3)])]
+    groups: list[Any] = [(one, [(('"\\\n',), 1)]), (two, []), (two, [((), 2.5)]), (one, [(("y",), 3)])]
     assert Text().render(groups) == (
         "# HELP callboard_a A \\\\ and\\na line.\n# TYPE callboard_a gauge\n"
         'callboard_a{x="\\"\\\\\\n"} 1\ncallboard_a{x="y"} 3\n'
@@ -190,6 +192,30 @@ async def test_a_profile_counts_the_ops_of_its_block(tmp_path: Path) -> None:
     assert EVENTS.ring is None
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.few(4)
+async def test_a_profile_has_no_ops_from_before_its_block(tmp_path: Path, isolation: Any, measured: bool) -> None:
+    async with asyncio.timeout(LIMIT), cb.System("app") as system:
+        if measured:
+            cb.observe(system, perfetto=str(tmp_path / "app.pftrace"))
+        device = await system.device("cpu", isolation=isolation)
+        a = device.put(np.ones((256, 256), np.float32))
+        for _ in range(5):
+            await device.blas.gemm(a, a)
+        b = device.blas.gemm(a, a)  # may run in the block
+        async with device.profile() as profile:
+            await device.copy(b)
+        assert {cost.op: cost.calls for cost in profile.ops} == {"memory.copy": 1}
+        profile.save(tmp_path / "t.pftrace")
+        tracks = {"blas", "memory"}
+        names = {each.name for each in Trace((tmp_path / "t.pftrace").read_bytes()).slices if each.track in tracks}
+        assert names == {"memory.copy"}
+        async with device.profile() as empty:
+            pass
+        assert str(empty) == "no ops"
+
+
 def test_a_profile_of_a_blocking_device() -> None:
     with cb.sync.device("cpu") as device:
         a = device.put(np.ones((8, 8), np.float32))
@@ -207,34 +233,6 @@ def test_costs_are_the_time_on_the_stream() -> None:
     table = costs.table(1).splitlines()
     assert len(table) == 3
     assert "1 others" in table[2]
-
-
-PROGRAM = """
-import asyncio, callboard as cb, numpy as np
-
-async def main():
-    async with cb.device("cpu") as gpu:
-        a = gpu.put(np.ones((8, 8), np.float32))
-        for _ in range(20):
-            await gpu.blas.gemm(a, a)
-    raise SystemExit(3)
-
-asyncio.run(main())
-"""
-
-
-def test_a_traced_program(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(PROGRAM, "utf-8")
-    command = [sys.executable, "-m", "callboard", "trace", "-o", "t.pftrace", "--", sys.executable, "app.py"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert done.returncode == 3, done.stderr
-    [row] = [line for line in done.stderr.splitlines() if line.startswith("blas.gemm")]
-    assert row.split()[1] == "20"
-    trace = Trace((tmp_path / "t.pftrace").read_bytes())
-    assert len([each for each in trace.slices if each.name == "blas.gemm" and each.track == "blas"]) == 20
 
 
 @pytest.mark.parametrize(
@@ -292,3 +290,62 @@ def test_a_full_disk_leaves_whole_events_and_the_application_goes_on(tmp_path: P
     assert 50 < len([json.loads(line) for line in text.splitlines()]) < 1000
     assert 50 < len(Trace(trace.read_bytes()).slices) < 1000
     assert "could not be closed" not in done.stderr
+
+
+SILENT = """
+import asyncio, sys
+import callboard as cb
+
+
+async def main():
+    async with cb.System("app") as system:
+        device = await system.device("cpu", isolation="thread")
+        await device.full((2, 2), 1.0)
+        await device.drain()
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_exporters_of_the_environment_that_fail_are_named_without_logging() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        missing = {
+            f"prometheus:{taken.getsockname()[1]}": "in use",
+            "jsonl:/no/such/events.jsonl": "No such file or directory: '/no/such/events.jsonl'",
+            "perfetto:/dev/full": "No space left on device: '/dev/full'",
+            "costs:/dev/full": "No space left on device: '/dev/full'",
+        }
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "CALLBOARD_TELEMETRY": ",".join(missing)}
+        done = subprocess.run(
+            [sys.executable, "-c", SILENT], env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 4, done.stderr
+    for each, why in missing.items():
+        kind = each.partition(":")[0]
+        [line] = [line for line in lines if kind in line.lower()]
+        assert why in line
+        assert line.startswith("callboard: ")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("kind", ["jsonl", "perfetto"])
+async def test_a_file_on_a_full_disk_is_named(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with cb.System("app") as system:
+        files: dict[str, Any] = {kind: "/dev/full"}
+        telemetry = cb.observe(system, **files)
+        system.actor_of(cb.Props(cb.Actor))
+        telemetry.flush()
+    [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert "No space left on device: '/dev/full'" in record.getMessage()
+    assert record.exc_info is None
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+async def test_a_table_of_costs_that_cannot_be_written_is_refused_at_once() -> None:
+    async with cb.System("app") as system:
+        with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+            cb.observe(system, costs="/dev/full")

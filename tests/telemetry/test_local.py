@@ -30,12 +30,12 @@ async def test_a_snapshot_of_each_observed_system(own_folder: Path) -> None:
         paths = found(os.getpid())
         assert len(paths) == 2
 
-        def read(path: Path) -> list[str]:
-            with Source(path) as source:
-                return [source.snapshot().system for _ in range(2)]
-
-        names = [await asyncio.to_thread(read, path) for path in paths]
-        assert names == [["one", "one"], ["two", "two"]]
+        with Source(*paths) as source:
+            assert [(await asyncio.to_thread(source.snapshot)).system for _ in range(2)] == ["one, two"] * 2
+            async with cb.System("three") as three:
+                cb.observe(three)
+                assert (await asyncio.to_thread(source.snapshot)).system == "one, two, three"
+            assert (await asyncio.to_thread(source.snapshot)).system == "one, two"
         assert {mode(path) for path in paths} == {0o600}
         assert mode(own_folder) == 0o700
         with pytest.raises(LookupError, match="process 1 is not observed"):
@@ -59,8 +59,19 @@ async def test_a_folder_of_others_is_not_used(own_folder: Path, caplog: pytest.L
 async def test_what_a_dead_process_left_is_removed(own_folder: Path) -> None:
     left = places.made_folder() / f"{2**22 - 1}-1.sock"
     left.touch()
+    async with cb.System("shop") as system:
+        cb.observe(system)  # which removes it, too
+        assert not left.exists()
+    left.touch()
     assert places.sockets() == []
     assert not left.exists()
+
+
+def test_an_application_that_has_died_meanwhile_is_named(own_folder: Path) -> None:
+    left = places.made_folder() / f"{os.getpid()}-1.sock"
+    left.touch()
+    with pytest.raises(OSError, match=f"^process {os.getpid()} does not listen any more: the application has ended$"):
+        Source(left)
 
 
 async def test_an_application_that_ends_is_told() -> None:

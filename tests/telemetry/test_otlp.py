@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.telemetry.collecting import Collector, attributes, collecting
 
 import callboard as cb
 from callboard.events.concerns import TRACE
+from callboard.serve import App
 from callboard.serve.http.noted import parent_of
 from callboard.telemetry.export.otel.collector import endpoint
 
@@ -227,3 +229,39 @@ async def test_spans_are_sampled_and_bounded(collector: Collector, monkeypatch: 
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "most")
     with pytest.raises(ValueError, match="OTEL_TRACES_SAMPLER_ARG is 'most'; use a number from 0 to 1"):
         traces.OtlpTraces(telemetry, collector.port)
+
+
+async def test_a_request_over_http_is_one_span_above_those_of_its_model(collector: Collector) -> None:
+    app = App("lab")
+
+    async def vectors(texts: list[str]) -> list[list[float]]:
+        if "no" in texts:
+            raise RuntimeError("no")
+        return [[float(len(text))] for text in texts]
+
+    app.add_embeddings("letters", cb.DynamicBatchingServer(vectors))
+    async with asyncio.timeout(LIMIT), cb.System("app") as system:
+        cb.observe(system, "node-1", otlp=collector.port)
+        transport = httpx.ASGITransport(app)
+        async with app.running(), httpx.AsyncClient(transport=transport, base_url="http://lab") as http:
+            for texts, status in ((["one", "three"], 200), (["no"], 500)):
+                headers = {"traceparent": f"00-{TRACED}-{SPAN}-01", "x-request-id": "mine"}
+                body = {"model": "letters", "input": texts}
+                assert (await http.post("/v1/embeddings", json=body, headers=headers)).status_code == status
+            assert (await http.get("/v2/health/ready", headers=headers)).status_code == 200
+    over_http = [span for span in collector.spans() if span.kind == span.SPAN_KIND_SERVER]
+    inner = [span for span in collector.spans() if span.kind == span.SPAN_KIND_INTERNAL]
+    assert [span.name for span in over_http] == ["POST /v1/embeddings"] * 2
+    assert {span.parent_span_id.hex() for span in over_http} == {SPAN}
+    assert {span.trace_id.hex() for span in (*over_http, *inner)} == {TRACED}
+    for span, status in zip(over_http, (200, 500), strict=True):
+        assert attributes(span) == {
+            "http.request.method": "POST",
+            "http.route": "/v1/embeddings",
+            "http.response.status_code": status,
+            "callboard.request_id": "mine",
+            "callboard.model": "letters",
+        }
+    assert [span.status.code == span.status.STATUS_CODE_ERROR for span in over_http] == [False, True]
+    below = [span.parent_span_id for span in inner if span.name == "letters"]
+    assert below == [over_http[0].span_id] * 2 + [over_http[1].span_id]

@@ -1,7 +1,7 @@
 """``scripts/release``: is this tree a release? Version and changelog, sdist and wheel, each extra, the demo.
 
-The distributions are built twice and must be the same bytes. Beside them are their checksums and, as CycloneDX, what the
-wheel installs. Everything is made below ``build/release``. Nothing is published, and no tag is set.
+The distributions are built twice and must be the same bytes. Beside them are their checksums and, as CycloneDX, what
+the wheel installs. Everything is made below ``build/release``. Nothing is published, and no tag is set.
 """
 
 import argparse
@@ -97,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--extras", metavar="A,B", help="install these; by default all for users, where possible")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for each extra ({MINUTES:g})")
     parser.add_argument("--rehearse", action="store_true", help="go on where version and changelog do not fit yet")
-    parser.add_argument("--of-tag", action="store_true", help="the tag of this version exists, as where it is published")
+    parser.add_argument(
+        "--of-tag", action="store_true", help="the tag of this version exists, as where it is published"
+    )
     given = parser.parse_args(arguments)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     try:
@@ -151,7 +153,16 @@ def _bill(python: str, wheel: Path) -> None:
     target = _environment("bill")
     for command in (
         [target, "-m", "pip", "install", "-qq", str(wheel)],
-        [python, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", str(FOLDER / "callboard.cdx.json"), target],
+        [
+            python,
+            "-m",
+            "cyclonedx_py",
+            "environment",
+            "--output-reproducible",
+            "-o",
+            str(FOLDER / "callboard.cdx.json"),
+            target,
+        ],
     ):
         subprocess.run(command, check=True, timeout=STEP)
 

@@ -22,6 +22,7 @@ from callboard.actors.props import Props
 from callboard.actors.refs import ActorRef
 from callboard.actors.shutdown import CoordinatedShutdown
 from callboard.actors.supervision import OneForOne, Strategy
+from callboard.events.names import check_name
 
 __all__ = ["ActorSystem"]
 
@@ -56,6 +57,9 @@ class ActorSystem(Handle):
         recorder: observer of the messages that actors handle, such as a
             :class:`ReplayHarness <callboard.ReplayHarness>`.
 
+    Raises:
+        TypeError, ValueError: ``name`` is not text of at most 256 characters.
+
     Attributes:
         dead_letters: store of the messages that could not be delivered.
         shutdown: the phases of leaving; tasks can be added.
@@ -73,6 +77,7 @@ class ActorSystem(Handle):
         stop_signals: Collection[int] = (),
         recorder: Recorder | None = None,
     ) -> None:
+        check_name("a system", name)
         self.name = name
         self.recorder = recorder
         self.clock = LoopClock() if clock is None else clock

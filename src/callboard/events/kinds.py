@@ -11,6 +11,7 @@ __all__ = [
     "BATCH",
     "DEAD",
     "FIELDS",
+    "HTTP",
     "LOST",
     "MARK",
     "MESSAGE",
@@ -77,6 +78,11 @@ ACTIVITY: Final = 14
 """What CUPTI recorded. Where: the device. A list of ``(kind, name, op, tag, start, seconds, stream, nbytes)``, in
 seconds of ``time.monotonic()``, which is empty when recording begins."""
 
+HTTP: Final = 15
+"""A POST request over HTTP was answered. Where: its route. Method, status, id, name of its model or ``""``, ns when it
+arrived; its trace context, and the one that it came with, or None. Written if a sampler has begun it, and it is
+sampled or an exporter wants the details."""
+
 NAMES: Final = {
     MESSAGE: "message",
     ACTOR: "actor",
@@ -92,6 +98,7 @@ NAMES: Final = {
     REQUEST: "request",
     MARK: "mark",
     ACTIVITY: "activity",
+    HTTP: "http",
 }
 
 FIELDS: Final = {
@@ -109,5 +116,6 @@ FIELDS: Final = {
     REQUEST: ("server", "id", "arrived", "began", "end", "trace", "parent"),
     MARK: ("about", "name", "values"),
     ACTIVITY: ("device", "records"),
+    HTTP: ("route", "method", "status", "id", "model", "arrived", "trace", "parent"),
 }
 """Names of what follows number, time and kind."""

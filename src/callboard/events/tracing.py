@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from os import urandom
 from typing import Final, Protocol
 
-from callboard.events.concerns import TRACE
+from callboard.events.concerns import REQUEST_ID, TRACE
 from callboard.events.ring import EVENTS, now
 
 __all__ = ["NOBODY", "OUT", "Cause", "Sampler", "caused_by", "is_sampled", "traceparent"]
@@ -50,9 +50,11 @@ class Traced(Protocol):
 
     Attributes:
         trace: Its context.
+        request_id: Id of the HTTP request that it belongs to.
     """
 
     trace: str | None
+    request_id: str | None
 
 
 class Sampler:
@@ -119,9 +121,18 @@ def _below(parent: str) -> str:
 def caused_by(entries: "Sequence[Traced]") -> Cause:
     """From now on, what the running task does is caused by these requests, of which there are some.
 
+    It has their id, if they have the same, and while telemetry is on, their context.
+
     Returns:
         Their common context: of several that are sampled a new one, below the first. And those that are sampled.
     """
+    first = entries[0].request_id
+    if first is not None and any(each.request_id != first for each in entries):
+        first = None
+    if REQUEST_ID.get() is not first:
+        REQUEST_ID.set(first)
+    if EVENTS.ring is None:
+        return NOBODY
     context = entries[0].trace
     for each in entries:
         if each.trace:

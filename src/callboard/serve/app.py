@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.device.client.handle import Device
+from callboard.events.names import check_name
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
@@ -111,6 +112,7 @@ class App(WithRoutes, Ruled):
         if rights is not None and not (callable(rights) or isinstance(rights, Mapping)):
             raise TypeError(f"rights is {rights!r}; it must be a function of the headers, or sets of rights by key")
         super().__init__()
+        check_name("an app", name)
         self.name = name
         self.token = None if token is None else checked_key("token", token)
         self.rights: Rights | None = Keys(rights) if isinstance(rights, Mapping) else rights

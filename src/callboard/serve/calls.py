@@ -112,6 +112,7 @@ class CallServer(QueueServer[tuple[Any, ...], Any]):
             self._succeed(entry, value, now)
 
     async def _attempt(self, entry: Entry, arguments: tuple[Any, ...]) -> Any:
+        self._cause([entry])
         try:
             answer = await self._call(*arguments)
             if isinstance(answer, BaseException):

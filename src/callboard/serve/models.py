@@ -102,7 +102,7 @@ class Model:
         check_name(name, version)
         self.name = name
         self.version = version
-        self.chain = chain if isinstance(chain, Chain) else Chain(lambda: [chain])
+        self.chain = chain if isinstance(chain, Chain) else Chain(lambda: [chain], name=name)
         self.device = device
         self.created = time.time()
         self.last = 0.0

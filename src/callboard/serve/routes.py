@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from callboard.events.concerns import TRACE
+from callboard.events.concerns import REQUEST_ID, TRACE
 from callboard.serve import inference, openai
 from callboard.serve.app import App
 from callboard.serve.chains.names import NAME
@@ -25,7 +25,7 @@ from callboard.serve.generation import oip
 from callboard.serve.generation import openai as generation
 from callboard.serve.generation.events import Events, events_of
 from callboard.serve.http.compression import off_loop
-from callboard.serve.http.noted import Noted, noted, parent_of
+from callboard.serve.http.noted import Noted, noted
 from callboard.serve.http.openapi import described, page
 from callboard.serve.http.quarantine import PardonRequest, pardon, quarantine
 from callboard.serve.http.request import Request
@@ -176,13 +176,14 @@ class Routes:
             await self._starlette(scope, receive, send)
             return
         about = Noted(scope)
-        token, within = noted.set(about), TRACE.set(parent_of(scope["headers"]))
+        token, named, within = noted.set(about), REQUEST_ID.set(about.id), TRACE.set(about.trace)
         try:
             await self._answer(scope, receive, about.sending(send))
         finally:
+            about.end()  # the line of the log has the ids, too
             noted.reset(token)
+            REQUEST_ID.reset(named)
             TRACE.reset(within)
-            about.access()
 
     def _add_own(self) -> None:
         """Add the routes that the app has got meanwhile, as in its ``lifespan``."""

@@ -1,6 +1,5 @@
 """``observe``: telemetry in one line, or by ``CALLBOARD_TELEMETRY``."""
 
-import logging
 import os
 import socket
 from collections.abc import Callable
@@ -9,12 +8,14 @@ from typing import Any, Protocol
 from callboard.actors import ActorSystem
 from callboard.core.errors import BackendUnavailable
 from callboard.events.forking import after_fork
+from callboard.events.names import check_name
 from callboard.events.ring import CAPACITY, Event
 from callboard.events.tracing import Sampler
 from callboard.telemetry.export.jsonlines import JsonLines
 from callboard.telemetry.export.otel import OtlpMetrics, OtlpTraces
 from callboard.telemetry.export.perfetto import Perfetto
 from callboard.telemetry.export.scrape import Scrape
+from callboard.telemetry.logs import complain
 from callboard.telemetry.nvidia.nvml import watch_gpus
 from callboard.telemetry.observed import installed, known, note
 from callboard.telemetry.profiling.costs import CostsFile
@@ -23,8 +24,6 @@ from callboard.telemetry.telemetry import Telemetry
 __all__ = ["EXPORTERS", "VARIABLE", "install", "installed", "observe", "observe_by_environment"]
 
 VARIABLE = "CALLBOARD_TELEMETRY"
-
-log = logging.getLogger("callboard.telemetry")
 
 _files: dict[tuple[str, str], "_SharedFile"] = {}
 after_fork(_files.clear)
@@ -117,7 +116,8 @@ def observe(
             a URL or a port of this machine; needs the extra ``otel``.
 
     Raises:
-        TypeError: An exporter is unknown.
+        TypeError: An exporter is unknown, or the name is not a str.
+        ValueError: The name is no text, or longer than 256 characters; or an exporter's address is none.
         BackendUnavailable: The SDK that an exporter needs is not installed.
         OSError: A file cannot be written, or an address is not free.
         RuntimeError: The system is not started, has ended, or belongs to another thread.
@@ -131,6 +131,7 @@ def observe(
         raise RuntimeError(f"the system {system.name} {why}: call observe() inside 'async with', on its loop")
     telemetry = known(system)
     if telemetry is None:
+        check_name("an observed application", name or "")
         telemetry = Telemetry(system, name or f"{socket.gethostname()}-{os.getpid()}", capacity)
         telemetry.start()
         watch_gpus(telemetry)
@@ -170,4 +171,4 @@ def observe_by_environment(system: ActorSystem) -> None:
         try:
             EXPORTERS[kind](telemetry, where)
         except (OSError, BackendUnavailable) as e:  # the program is to run all the same
-            log.error("%s: %s:%s cannot be used: %s", VARIABLE, kind, where, e)
+            complain(f"{VARIABLE}: {kind}:{where} cannot be used: {e}")

@@ -1,5 +1,6 @@
 """``JsonLog``, ``Concerning``: log records as lines of JSON, each with what it concerns."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -10,11 +11,13 @@ import msgspec
 
 from callboard.actors._runtime.current import CURRENT
 from callboard.device.client.line.entries import request_key
-from callboard.events.concerns import CONCERNS, TRACE
+from callboard.events.concerns import CONCERNS, REQUEST_ID, TRACE
 
-__all__ = ["VARIABLE", "Concerning", "JsonLog", "log_by_environment"]
+__all__ = ["VARIABLE", "Concerning", "JsonLog", "complain", "log_by_environment"]
 
 VARIABLE = "CALLBOARD_LOG"
+
+log = logging.getLogger("callboard.telemetry")
 
 USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every record; others are fields that were given to it."""
@@ -30,7 +33,7 @@ def _trace() -> str | None:
     return parent[3:35] if parent else None
 
 
-CONCERNS.update(actor=_actor, request_key=request_key.get, trace_id=_trace)
+CONCERNS.update(actor=_actor, request_id=REQUEST_ID.get, request_key=request_key.get, trace_id=_trace)
 
 
 class Concerning(logging.Filter):
@@ -67,10 +70,34 @@ class JsonLog(logging.Formatter):
         if record.stack_info:
             line["stack"] = record.stack_info
         try:
-            return msgspec.json.encode(line, enc_hook=repr).decode()
+            return msgspec.json.encode(line, enc_hook=_other).decode()
         except Exception:  # a field that contains itself, or half of a surrogate pair
             plain = {name: str(value).encode(errors="replace").decode() for name, value in line.items()}
             return msgspec.json.encode(plain).decode()
+
+
+def _other(value: Any) -> str:
+    """The text of a value that JSON does not have; of a kind of ``str``, such as the key of a guarded run, itself."""
+    return str(value) if isinstance(value, str) else repr(value)
+
+
+def complain(text: str, *, exc_info: bool = False) -> None:
+    """Log an error at level ERROR; in a program that has not set up logging, write it to stderr.
+
+    For what a user has asked for and does not get, such as a file of events: it must not be missing in silence.
+
+    Args:
+        text: One line.
+        exc_info: Log the traceback of the exception that is handled, too.
+    """
+    log.error("%s", text, exc_info=exc_info or None)
+    logger: logging.Logger | None = log
+    while logger is not None:
+        if not all(isinstance(each, logging.NullHandler) for each in logger.handlers):
+            return
+        logger = logger.parent if logger.propagate else None
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no stderr, or a closed one
+        sys.stderr.write(f"callboard: {text}\n")
 
 
 def log_by_environment() -> None:

@@ -1,16 +1,14 @@
 """``Pump``: a thread that drains the ring and passes the events on. Nothing that writes an event waits for it."""
 
-import logging
 import threading
 from collections.abc import Callable
 
 from callboard.events.forking import after_fork
 from callboard.events.ring import EVENTS, Event, Ring
 from callboard.events.tracing import Sampler
+from callboard.telemetry.logs import complain
 
 __all__ = ["Pump", "Take"]
-
-log = logging.getLogger("callboard.telemetry")
 
 Take = Callable[[list[Event]], object]
 
@@ -65,6 +63,7 @@ class Pump:
                 cause. The first one is asked.
         """
         with self._lock:
+            self.flush()  # what was written before is not for it
             self._takes = (*self._takes, (take, ops, sampler))
             self._want()
 
@@ -106,8 +105,8 @@ class Pump:
     def _pass(self, take: Take, events: list[Event]) -> None:
         try:
             take(events)
-        except Exception:  # of an exporter: the others still get theirs
-            log.exception("an exporter of events failed, and gets no more: %r", take)
+        except Exception as e:  # of an exporter: the others still get theirs
+            complain(f"{_exporter(take)} failed, and gets no more events: {e}", exc_info=not isinstance(e, OSError))
             self._remove(take)
 
     def _run(self) -> None:
@@ -127,7 +126,13 @@ class Pump:
                 EVENTS.off()
             self._ending.set()
         if not self.flush(END):
-            log.error("an exporter of events does not end; %d events are not exported", len(self.ring))
+            complain(f"an exporter of events does not end; {len(self.ring)} events are not exported")
+
+
+def _exporter(take: Take) -> str:
+    """What a method or a function belongs to."""
+    owner = getattr(take, "__self__", None)
+    return repr(take) if owner is None else f"the exporter {type(owner).__name__}"
 
 
 def _forked() -> None:

@@ -17,6 +17,13 @@ _ROWS = (
     ("callboard_events_total", "counter", "", NODE, "Events that were taken from the ring."),
     ("callboard_events_dropped_total", "counter", "", NODE, "Events that were dropped because exporters were slow."),
     # actors
+    (
+        "callboard_actors",
+        "gauge",
+        "",
+        ("system",),
+        "Living actors. Beyond 1,000 of a system, further ones share the row `/system/(others)`.",
+    ),
     ("callboard_actor_mailbox_depth", "gauge", "", ACTOR, "Messages in the mailbox."),
     ("callboard_actor_messages_total", "counter", "", ACTOR, "Messages that were handled."),
     ("callboard_actor_failures_total", "counter", "", ACTOR, "Messages whose handler raised."),

@@ -1,16 +1,17 @@
 """``Telemetry``: what one application shows of itself: states that are sampled, and events that are subscribed to."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from callboard.actors import ActorSystem
 from callboard.telemetry.families import Group, Source
 from callboard.telemetry.local.server import LocalSocket
+from callboard.telemetry.logs import complain
 from callboard.telemetry.observed import installed
 from callboard.telemetry.pump import Pump, Take
 from callboard.telemetry.sampling.actors import Actors
@@ -18,6 +19,7 @@ from callboard.telemetry.sampling.blueprints import blueprint_figures
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.devices import Devices
 from callboard.telemetry.sampling.metrics import groups_of
+from callboard.telemetry.sampling.others import Others
 from callboard.telemetry.sampling.processes import process_figures
 from callboard.telemetry.sampling.snapshot import RingFigures, Snapshot
 
@@ -54,8 +56,10 @@ class Telemetry:
         self.label: str = _free(system.name, {each.label for each in installed()})
         self.counts = Counts()
         self._actors = Actors(system, self.counts, self.label)
+        self._others = Others(self.label)
         self.devices = Devices(system, self.counts)
         self._sources: tuple[Source, ...] = ()
+        self._told: list[Source] = []  # whose failure is logged
         self._closers: list[Callable[[], object]] = []
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,7 +98,7 @@ class Telemetry:
 
         One that does not answer within ``timeout`` seconds keeps those that it gave last.
         """
-        asked = [self.devices.refresh(timeout), *(_bounded(source, timeout) for source in self._sources)]
+        asked = [self.devices.refresh(timeout), *(self._bounded(source, timeout) for source in self._sources)]
         await asyncio.gather(*asked)
 
     async def refresh_soon(self) -> None:
@@ -135,15 +139,37 @@ class Telemetry:
             processes=process_figures(self.devices.processes()),
             ring=RingFigures(ring.maxlen or 0, len(ring), ring.drained, ring.dropped),
             dead_letters=self.system.dead_letters.counts,
-            extra={source.name: source.figures() for source in self._sources},
+            extra={source.name: self._of(source, source.figures) for source in self._sources},
         )
 
     def collect(self) -> list[Group]:
         """All metrics now, from one sample. Never waits."""
-        groups = groups_of(self.sample(), self.counts)
+        groups = groups_of(self.sample(), self.counts, self._others)
         for source in self._sources:
-            groups.extend(source.collect())
+            groups.extend(self._of(source, partial(_listed, source)) or ())
         return groups
+
+    def _of(self, source: Source, read: Callable[[], Any]) -> Any:
+        """What a source says; None where it fails, which is logged once: it does not cost the others theirs."""
+        try:
+            return read()
+        except Exception as e:  # of a source of the user's
+            self._failed(source, e)
+            return None
+
+    async def _bounded(self, source: Source, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await source.refresh()
+        except TimeoutError:
+            pass
+        except Exception as e:  # likewise
+            self._failed(source, e)
+
+    def _failed(self, source: Source, error: Exception) -> None:
+        if source not in self._told:
+            log.error("the figures of %s are missing", source.name, exc_info=error)
+            self._told.append(source)
 
     def add(self, source: Source) -> Callable[[], None]:
         """Show a further source; the result removes it.
@@ -197,8 +223,14 @@ class Telemetry:
         for close in reversed(self._closers):
             try:
                 close()
-            except Exception:  # of an exporter: the others are still due
-                log.exception("an exporter could not be closed")
+            except OSError as e:  # names its file
+                complain(f"an exporter could not be completed: {e}")
+            except Exception as e:  # of an exporter: the others are still due
+                complain(f"an exporter could not be closed: {e!r}", exc_info=True)
+
+
+def _listed(source: Source) -> list[Group]:
+    return list(source.collect())
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -207,9 +239,3 @@ def _free(name: str, taken: set[str]) -> str:
         number += 1
         free = f"{name} #{number}"
     return free
-
-
-async def _bounded(source: Source, timeout: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout):
-            await source.refresh()

@@ -1,4 +1,4 @@
-"""The forge's definitions: one calls ``.ci/run`` and nothing else, the other publishes what ``scripts/release`` built."""
+"""Definitions of the forge: one only calls ``.ci/run``, the other publishes what ``scripts/release`` made."""
 
 import re
 import tomllib

@@ -3,14 +3,20 @@
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from callboard.telemetry.install import VARIABLE
+from callboard.telemetry.profiling.costs import SO_FAR
 
 __all__ = ["add_trace"]
+
+FORWARDED = ("SIGTERM", "SIGHUP")
+"""Signals that service managers and ``timeout`` send to this process alone: the program is to end in its way."""
 
 
 def add_trace(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -45,19 +51,44 @@ def run(arguments: argparse.Namespace) -> int:
         code = _run(command, {**os.environ, VARIABLE: ",".join(wanted)})
         table = costs.read_text() if costs.exists() else ""
     if not table:
-        print("callboard trace: nothing was recorded: the program has ended no callboard system", file=sys.stderr)
+        print("callboard trace: nothing was recorded: the program has started no callboard system", file=sys.stderr)
         return code or 1
-    print(f"\n{table}\n\n{arguments.output}: open it at https://ui.perfetto.dev", file=sys.stderr)
+    cut = "" if not table.startswith(SO_FAR) else "incomplete, as the program ended before its callboard system did; "
+    print(f"\n{table}\n\n{arguments.output}: {cut}open it at https://ui.perfetto.dev", file=sys.stderr)
     return code
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
+    came: list[int] = []  # before there was a program
+    programs: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _: object) -> None:
+        came.append(number)
+        for program in programs:
+            program.send_signal(number)
+
+    with _handling(forward):
+        try:
+            program = subprocess.Popen(command, env=environment)
+        except OSError as e:
+            print(f"callboard trace: {command[0]} cannot be run: {e.strerror}", file=sys.stderr)
+            return 127
+        programs.append(program)
+        for number in came:
+            program.send_signal(number)
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):  # which the program gets, too
+                code = program.wait()
+                return 128 - code if code < 0 else code
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Handle the signals that are to be forwarded, but not those that are ignored, as by ``nohup``."""
+    numbers = [number for name in FORWARDED if (number := getattr(signal, name, None)) is not None]
+    before = {each: signal.signal(each, handler) for each in numbers if signal.getsignal(each) != signal.SIG_IGN}
     try:
-        program = subprocess.Popen(command, env=environment)
-    except OSError as e:
-        print(f"callboard trace: {command[0]} cannot be run: {e.strerror}", file=sys.stderr)
-        return 127
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):  # which the program gets, too
-            code = program.wait()
-            return 128 - code if code < 0 else code
+        yield
+    finally:
+        for number, found in before.items():
+            signal.signal(number, found)

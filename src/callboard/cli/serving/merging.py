@@ -21,7 +21,7 @@ class Totals:
         found: dict[str, Samples] = {}
         samples: Samples = {}
         head: list[str] = []
-        for line in text.splitlines():
+        for line in text.split("\n"):  # labels may have other separators of lines
             if line.startswith("# HELP "):
                 head = [line]
             elif line.startswith("# TYPE "):

@@ -1,6 +1,8 @@
 """``Source``: the snapshots of a running application, read from the local sockets of its observed systems."""
 
+import contextlib
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +23,8 @@ class Source:
     """Connections to the observed systems of an application, of which one snapshot is made.
 
     Args:
-        paths: Their sockets; those that do not listen any more are left out, unless none is left.
+        paths: Their sockets; those that do not listen any more are left out, unless none is left. Systems of the same
+            processes that are observed later are shown, too.
 
     Raises:
         OSError: None of them listens any more.
@@ -29,12 +32,19 @@ class Source:
 
     def __init__(self, *paths: Path) -> None:
         self._systems: list[_System] = []
-        for number, path in enumerate(paths, 1):
-            try:
-                self._systems.append(_System(path))
-            except OSError:
-                if number == len(paths) and not self._systems:
-                    raise
+        self._known: set[Path] = set()
+        self._pids = {process_of(path) for path in paths}
+        self._connect(paths)
+        if not self._systems:
+            which = ", ".join(map(str, sorted(self._pids)))
+            raise ConnectionRefusedError(f"process {which} does not listen any more: the application has ended")
+
+    def _connect(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if path not in self._known and process_of(path) in self._pids:
+                self._known.add(path)
+                with contextlib.suppress(OSError):  # it has ended meanwhile
+                    self._systems.append(_System(path))
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +63,7 @@ class Source:
         Raises:
             OSError: The application has ended, or does not answer.
         """
+        self._connect(sockets())
         for system in self._systems:
             system.ask()
         answers = [system.answer() for system in self._systems]

@@ -10,6 +10,7 @@ from callboard.actors.clock import Clock, LoopClock
 from callboard.actors.errors import AskTimeout
 from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
+from callboard.events.names import check_name
 from callboard.patterns.contract.moved import refuse_moved
 from callboard.patterns.contract.options import AskOptions, RequestOptions
 from callboard.patterns.contract.outlet import STREAMED, Outlet, Reading
@@ -31,8 +32,11 @@ class Callers(Handle, ABC, Generic[T, R]):
     """The callers' side of all servers.
 
     Args:
-        name: Name of the server, for errors.
+        name: Name of the server, for errors, metrics and traces.
         clock: Tells the time; for tests.
+
+    Raises:
+        TypeError, ValueError: The name is not text of at most 256 characters.
     """
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
@@ -40,6 +44,7 @@ class Callers(Handle, ABC, Generic[T, R]):
         return super().__new__(cls)
 
     def __init__(self, name: str, clock: Clock | None) -> None:
+        check_name(f"a {type(self).__name__}", name)
         self.name = name
         self._clock = clock or LoopClock()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -49,11 +49,12 @@ class Entry:
         options: The options that only some servers take, by name.
         trace: Its trace context, if telemetry is on.
         parent: The trace context that it came with.
+        request_id: Id of the HTTP request that it belongs to.
     """
 
     __slots__ = (
         *("admit_by", "arrived", "caller_key", "clear", "cost", "deadline", "future", "item", "key", "number"),
-        *("options", "outlet", "parent", "passage", "priority", "repeated", "started", "state", "trace"),
+        *("options", "outlet", "parent", "passage", "priority", "repeated", "request_id", "started", "state", "trace"),
     )
 
     def __init__(
@@ -81,6 +82,7 @@ class Entry:
         self.started = arrived
         self.trace: str | None = None
         self.parent: str | None = None
+        self.request_id: str | None = None
         self.future: Any = None
         self.outlet: Any = None
         self.passage: Passage | None = None

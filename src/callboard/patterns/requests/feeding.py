@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterable
 from typing import Any, Protocol
 
-from callboard.events.ring import EVENTS
 from callboard.events.tracing import caused_by
 from callboard.patterns.contract.outlet import STREAMED, Outlet
 from callboard.patterns.requests.calling import deliverable, of_the_loop
@@ -75,8 +74,7 @@ class Feeders:
 
 async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, entry: Entry, guard: Pausing | None) -> None:
     """Read an answer to its end, no faster than its reader does, and close it."""
-    if EVENTS.ring is not None:
-        caused_by([entry])
+    caused_by([entry])
     source, outlet, task = aiter(answer), entry.outlet, asyncio.current_task()
     try:
         async for part in source:

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from callboard.actors.loops.threads import Threads
 from callboard.device.client.line.entries import request_key
-from callboard.events.concerns import TRACE
+from callboard.events.concerns import REQUEST_ID, TRACE
 
 __all__ = ["Inside", "check_outside", "part_of_this"]
 
@@ -40,6 +40,8 @@ class Inside:
 
 _current: ContextVar[Inside | None] = ContextVar("callboard.inside", default=None)
 
+_CARRIED: tuple[ContextVar[Any], ...] = _current, request_key, REQUEST_ID, TRACE
+
 
 def check_outside(server: object, name: str) -> None:
     """Raise where a server's own function gives it a request: the run would wait for a later one, and that for it.
@@ -56,20 +58,19 @@ def check_outside(server: object, name: str) -> None:
 
 
 def part_of_this(work: Callable[..., R], pool: concurrent.futures.Executor) -> Callable[..., R]:
-    """The work, which the pool is to do as part of this run, with the key and the trace of this context.
+    """The work, which the pool is to do as part of this run, with the key, the id and the trace of this context.
 
     Other processes take no part.
     """
     if not isinstance(pool, concurrent.futures.ThreadPoolExecutor | Threads):
         return work
-    return partial(_as_part, _current.get(), request_key.get(), TRACE.get(), work)
+    return partial(_as_part, [(each, each.get()) for each in _CARRIED], work)
 
 
-def _as_part(inside: Inside | None, key: str | None, trace: str | None, work: Callable[..., R], *arguments: Any) -> R:
-    token, key_token, trace_token = _current.set(inside), request_key.set(key), TRACE.set(trace)
+def _as_part(carried: list[tuple[ContextVar[Any], Any]], work: Callable[..., R], *arguments: Any) -> R:
+    tokens = [each.set(value) for each, value in carried]
     try:
         return work(*arguments)
     finally:
-        _current.reset(token)
-        request_key.reset(key_token)
-        TRACE.reset(trace_token)
+        for (each, _), token in zip(carried, tokens, strict=True):
+            each.reset(token)

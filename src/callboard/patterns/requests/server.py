@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
 from callboard.core.errors import ContextLost
-from callboard.events.concerns import TRACE
+from callboard.events.concerns import REQUEST_ID, TRACE
 from callboard.events.kinds import BATCH, REQUEST
 from callboard.events.registry import SERVERS
 from callboard.events.ring import EVENTS, Ring
 from callboard.events.ring import now as now_ns
-from callboard.events.tracing import NOBODY, Cause, caused_by, is_sampled
+from callboard.events.tracing import Cause, caused_by, is_sampled
 from callboard.patterns.contract.callers import Callers
 from callboard.patterns.contract.hooks import amount, hashable
 from callboard.patterns.contract.options import RequestOptions, checked
@@ -164,6 +164,7 @@ class RequestServer(Callers[T, R]):
             self._ends["failed"] += 1
             raise
         entry = Entry(next(self._numbers), item, now, deadline, priority, cost, key)
+        entry.request_id = REQUEST_ID.get()
         if EVENTS.ring is not None:
             entry.trace = entry.parent = TRACE.get()
             if EVENTS.sampler is not None:
@@ -214,9 +215,8 @@ class RequestServer(Callers[T, R]):
         assert self._loop is not None
         return self._loop.create_task(work, name=f"{self.name}: {what}", context=self._context.copy())
 
-    def _cause(self, entries: list[Entry]) -> Cause:
-        """What this task does from now on is for these requests."""
-        return NOBODY if EVENTS.ring is None else caused_by(entries)
+    _cause = staticmethod(caused_by)
+    """What the running task does from now on is for these requests."""
 
     def _batch_ran(self, size: int, seconds: float, ok: bool, cause: Cause) -> None:
         """Record a batch, or a step."""
@@ -427,7 +427,8 @@ class RequestServer(Callers[T, R]):
             raise RuntimeError(f"{self.name} was started before; make another one")
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        self._context.run(TRACE.set, None)
+        for each in (REQUEST_ID, TRACE):
+            self._context.run(each.set, None)
         SERVERS.add(self)
         return self
 

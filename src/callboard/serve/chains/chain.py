@@ -1,11 +1,14 @@
 """``Chain``: the servers that a model's requests pass, and how they are loaded, replaced and unloaded."""
 
 import asyncio
+import functools
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from callboard.events.names import check_name
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.fairshare.server import FairShareScheduler
@@ -35,16 +38,19 @@ class Chain:
     Args:
         make: Makes them; servers run once, so a model that was unloaded gets new ones.
         version: Version of a model that can be replaced and unloaded; None for other models.
+        name: The model's name, for its servers that were given none.
 
     Attributes:
         front: The server that takes requests.
         unloaded: The model was unloaded.
     """
 
-    def __init__(self, make: Callable[[], list[Server]], version: ModelVersion | None = None) -> None:
+    def __init__(self, make: Callable[[], list[Server]], version: ModelVersion | None = None, name: str = "") -> None:
         self._make = make
         self._version = version
+        self._name = name
         self._servers = make()
+        self._give_name()
         self.front = self._servers[0]
         self._turn = asyncio.Lock()  # of loading and unloading
         self._loads = 1
@@ -72,6 +78,7 @@ class Chain:
         for server in reversed(self._servers):
             if not server.started:
                 await server.start()
+        self._give_name()
 
     async def drain(self, timeout: float) -> None:
         """Finish accepted requests, each server within the given time."""
@@ -97,10 +104,12 @@ class Chain:
                 for server in reversed(servers):
                     await server.start()
                 self._servers, self.front, self.unloaded = servers, servers[0], False
+                self._give_name()
                 return
             swap = self._servers[-1]
             assert isinstance(swap, ModelHotSwapServer)
             await swap.swap(replace(version, version=f"{version.version} (load {self._loads})"))
+            self._give_name()
 
     async def unload(self, timeout: float) -> None:
         """Stop taking requests, finish the accepted ones, and unload the model.
@@ -118,10 +127,23 @@ class Chain:
         """True if it can be unloaded, and loaded again."""
         return self._version is not None
 
+    def _give_name(self) -> None:
+        """Metrics and traces name a server after its model, unless it has a name of its own."""
+        for server in self.servers if self._name else ():
+            if server.name in _usual_names(type(server)):
+                server.name = self._name
+
     def _replaceable(self) -> ModelVersion:
         if self._version is None:
             raise BadRequest("the model was given as it is: only one that is a ModelVersion is loaded and unloaded")
         return self._version
+
+
+@functools.cache
+def _usual_names(kind: type[Server]) -> frozenset[str]:
+    """Names that servers of a class have where none is given."""
+    made = (inspect.signature(vars(each)["__init__"]).parameters for each in kind.__mro__ if "__init__" in vars(each))
+    return frozenset(found["name"].default for found in made if "name" in found)
 
 
 def _behind(server: Server) -> Server | None:
@@ -157,6 +179,7 @@ def server_of(
         TypeError: The model cannot be called so.
         ValueError, TypeError: Raised by the constructors of the servers.
     """
+    check_name("a model", name)
     if arguments and not isinstance(model, RequestServer | ModelVersion):
         try:
             check_function(model, arguments)
@@ -193,4 +216,4 @@ def server_of(
         )
         return [front, server]
 
-    return Chain(make, model if isinstance(model, ModelVersion) else None)
+    return Chain(make, model if isinstance(model, ModelVersion) else None, name)

@@ -1,5 +1,7 @@
 """Names of models and versions, as parts of URLs."""
 
+from callboard.events.names import check_name as check_text
+
 __all__ = ["NAME", "check_name"]
 
 BEHIND = ("versions", "infer", "ready", "config", "stats", "trace", "generate", "generate_stream", "load", "unload")
@@ -13,8 +15,10 @@ def check_name(name: str, version: str) -> None:
     """Raise unless a model can be asked by its name and version.
 
     Raises:
-        ValueError: It cannot; says why.
+        TypeError, ValueError: It cannot; says why.
     """
+    check_text("a model", name)
+    check_text("a version", version)
     first, *others = name.split("/")
     if not version or "/" in version or not first or not all(others):
         raise ValueError(f"a model's name and version are parts of URLs, but are {name!r} and {version!r}")

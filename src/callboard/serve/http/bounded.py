@@ -89,7 +89,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     answer = about.sending(send)
     await answer({"type": "http.response.start", "status": 503, "headers": headers})
     await answer({"type": "http.response.body", "body": body})
-    about.access()
+    about.end()
 
 
 def _make_room(new: Any, most: int) -> bool:

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from callboard.events.concerns import CONCERNS
+from callboard.events.kinds import HTTP
+from callboard.events.ring import EVENTS, now
+from callboard.events.tracing import is_sampled
 
 __all__ = ["ACCESS", "REQUEST_ID", "Noted", "new_id", "noted", "parent_of"]
 
@@ -45,9 +47,13 @@ class Noted:
         model, version: Those that it names, if they exist.
         tenant: As the app's ``tenant`` returned it.
         status: HTTP status of the response; 499 if the client has left.
+        trace: Trace context of what it causes: its own, or, where nobody makes spans, the one that it came with.
     """
 
-    __slots__ = ("_client", "_started", "id", "method", "model", "path", "route", "status", "tenant", "version")
+    __slots__ = (
+        *("_arrived", "_client", "_parent", "_started", "id", "method", "model", "path", "route", "status", "tenant"),
+        *("trace", "version"),
+    )
 
     def __init__(self, scope: Mapping[str, Any]) -> None:
         self.id = _id_of(scope["headers"])
@@ -60,6 +66,10 @@ class Noted:
         self.tenant: Hashable = None
         self.status = 0
         self._client: Any = scope.get("client")
+        self._arrived = now()
+        self._parent = self.trace = parent_of(scope["headers"])
+        if EVENTS.sampler is not None and self.method == "POST":  # all that models compute; not probes and pages
+            self.trace = EVENTS.sampler.begin(self._parent)
         self._started = time.perf_counter()
 
     def fields(self) -> dict[str, Any]:
@@ -86,8 +96,12 @@ class Noted:
 
         return with_id
 
-    def access(self) -> None:
-        """Write the line of the access log, if there is one."""
+    def end(self) -> None:
+        """It is answered: write its event and the line of the access log, if they are wanted."""
+        ring, trace, parent = EVENTS.ring, self.trace, self._parent
+        if ring is not None and trace != parent and (EVENTS.ops or is_sampled(trace)):
+            what = self.method, self.status or 500, self.id, self.model or "", self._arrived
+            ring.append((next(ring.numbers), now(), HTTP, self.route, *what, trace, parent))
         if _access.isEnabledFor(logging.INFO):
             seconds = time.perf_counter() - self._started
             client = self._client[0] if self._client else "-"
@@ -99,14 +113,6 @@ class Noted:
 
 noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
 """The request that this task answers."""
-
-
-def _request_id() -> str | None:
-    about = noted.get()
-    return None if about is None else about.id
-
-
-CONCERNS["request_id"] = _request_id
 
 
 def new_id() -> str:

@@ -119,7 +119,7 @@ def _knows(token: str) -> Allowed:
 
     def allowed(headers: Mapping[str, str]) -> bool:
         given = headers.get("authorization", "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+        return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
     return allowed
 
@@ -144,7 +144,7 @@ async def _events(feed: Feed) -> AsyncIterator[bytes]:
                 if asyncio.get_running_loop().time() >= end:
                     return
     except Exception as error:  # of the application, which has ended mostly
-        yield f"event: ended\ndata: {' '.join(str(error).split())}\n\n".encode()
+        yield f"event: ended\ndata: {' '.join(str(error).split())}\n\n".encode(errors="replace")
 
 
 @functools.cache

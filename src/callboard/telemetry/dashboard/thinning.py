@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.telemetry.export.texts import json_bytes
 from callboard.telemetry.sampling.snapshot import Snapshot
 
 __all__ = ["frame_of"]
@@ -30,4 +31,4 @@ def frame_of(snapshot: Snapshot) -> bytes:
     frame["devices"] = devices
     frame["totals"] = {"actors": len(snapshot.actors), "mailboxes": sum(actor.depth for actor in snapshot.actors)}
     frame["left_out"] = {"actors": len(snapshot.actors) - len(actors), "ops": ops}
-    return msgspec.json.encode(frame)
+    return json_bytes(frame)

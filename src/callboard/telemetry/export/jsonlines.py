@@ -4,10 +4,9 @@ import os
 import time
 from typing import Any
 
-import msgspec
-
 from callboard.events.kinds import FIELDS, NAMES
 from callboard.events.ring import Event
+from callboard.telemetry.export.texts import json_bytes
 from callboard.telemetry.export.wholefile import WholeFile
 
 __all__ = ["JsonLines"]
@@ -27,16 +26,15 @@ class JsonLines:
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self._file = WholeFile(path, "ab", lambda piece, written: piece.rfind(b"\n", 0, written) + 1)
-        self._encode = msgspec.json.Encoder(enc_hook=_named).encode
         self._offset = time.time_ns() - time.monotonic_ns()
 
     def take(self, events: list[Event]) -> None:
         """Write these."""
-        encode, offset = self._encode, self._offset
+        offset = self._offset
         lines = []
         for _, ns, kind, *rest in events:
             fields = dict(zip(FIELDS[kind], rest, strict=False))
-            lines.append(encode({"at": (ns + offset) / 1e9, "kind": NAMES[kind], **fields}))
+            lines.append(json_bytes({"at": (ns + offset) / 1e9, "kind": NAMES[kind], **fields}, _named))
         lines.append(b"")
         self._file.add(b"\n".join(lines))
 

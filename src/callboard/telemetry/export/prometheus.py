@@ -1,13 +1,17 @@
 """``Text``: metrics in Prometheus' text format 0.0.4. The beginnings of lines are kept from scrape to scrape."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from callboard.telemetry.export.texts import utf8
 from callboard.telemetry.families import Family, Group
 
 __all__ = ["CONTENT_TYPE", "Text"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+log = logging.getLogger("callboard.telemetry")
 
 KEPT = 100_000
 """Most beginnings of lines that are kept."""
@@ -18,6 +22,7 @@ class Text:
 
     def __init__(self) -> None:
         self._starts: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._told: set[str] = set()
 
     def render(self, groups: Iterable[Group]) -> str:
         """The text of all groups. Groups of one family are written together; families without series are left out."""
@@ -33,11 +38,18 @@ class Text:
             self._starts.clear()
         lines: list[str] = []
         for family, series in merged.items():
+            begun = len(lines)
             lines.append(f"# HELP {family.name} {_help(family.help)}\n# TYPE {family.name} {family.kind}")
-            if family.kind == "histogram":
-                self._histograms(family, series, lines)
-            else:
-                self._numbers(family, series, lines)
+            try:
+                if family.kind == "histogram":
+                    self._histograms(family, series, lines)
+                else:
+                    self._numbers(family, series, lines)
+            except Exception:  # of a source of the user's, which gives something else: the others are written
+                del lines[begun:]
+                if family.name not in self._told:
+                    log.exception("%s cannot be written, and is left out", family.name)
+                    self._told.add(family.name)
         lines.append("")
         return "\n".join(lines)
 
@@ -67,7 +79,7 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 
 def _quoted(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return utf8(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _help(text: str) -> str:

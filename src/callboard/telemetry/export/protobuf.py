@@ -117,15 +117,15 @@ def track(uuid: int, name: str, parent: int, pid: int = 0) -> bytes:
         pid: For a process's track: the process.
     """
     if pid:
-        about = _field(3, _number(1, pid) + _field(6, name.encode()))
+        about = _field(3, _number(1, pid) + _field(6, _text(name)))
     else:
-        about = _field(2, name.encode())
+        about = _field(2, _text(name))
     return _field(1, SEQUENCE + _field(60, _number(1, uuid) + about + (_number(5, parent) if parent else b"")))
 
 
 def event_name(iid: int, name: str) -> bytes:
     """A packet that gives a name a number."""
-    return _field(1, SEQUENCE + NEEDS_NAMES + _field(12, _field(2, _number(1, iid) + _field(2, name.encode()))))
+    return _field(1, SEQUENCE + NEEDS_NAMES + _field(12, _field(2, _number(1, iid) + _field(2, _text(name)))))
 
 
 def event(kind: int, uuid: int, name: int = 0) -> bytes:
@@ -166,7 +166,11 @@ def flow(number: int, *, ends: bool = False) -> bytes:
 
 def annotated(name: str, value: str) -> bytes:
     """A text that the view shows for the event."""
-    return _field(4, _field(10, name.encode()) + _field(6, value.encode()))
+    return _field(4, _field(10, _text(name)) + _field(6, _text(value)))
+
+
+def _text(text: str) -> bytes:
+    return text.encode(errors="replace")
 
 
 def _varint(number: int) -> bytes:

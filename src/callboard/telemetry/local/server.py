@@ -10,9 +10,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from callboard.telemetry.local.places import made_folder, socket_of
+from callboard.telemetry.export.texts import json_bytes
+from callboard.telemetry.local.places import made_folder, socket_of, sockets
 from callboard.telemetry.observed import RECENT
 
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ class LocalSocket:
 
     def _listen(self) -> tuple[Path, socket.socket]:
         made_folder()
+        sockets()  # which removes those of processes that were killed
         path = socket_of(self._pid, next(_numbers))
         path.unlink(missing_ok=True)  # of a dead process that had the same number
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -91,7 +91,7 @@ class LocalSocket:
             with contextlib.suppress(TimeoutError, OSError, ValueError):
                 while await asyncio.wait_for(reader.readline(), PATIENCE) and not self._telemetry.closed:
                     await self._telemetry.refresh_soon()
-                    writer.write(msgspec.json.encode(self._telemetry.sample(recent=RECENT)) + b"\n")
+                    writer.write(json_bytes(self._telemetry.sample(recent=RECENT)) + b"\n")
                     await asyncio.wait_for(writer.drain(), PATIENCE)
         finally:
             self._clients.discard(writer)

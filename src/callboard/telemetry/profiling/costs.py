@@ -1,13 +1,19 @@
 """``Costs``: the time that ops took on their streams, by op."""
 
 import html
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from callboard.events.kinds import TRACED
 from callboard.events.ring import Event
 
-__all__ = ["Costs", "CostsFile", "OpCost"]
+__all__ = ["SO_FAR", "Costs", "CostsFile", "OpCost"]
+
+SO_FAR = "so far:\n"
+"""Begins a table that is not complete."""
+EVERY = 0.25
+"""Seconds between two tables of a program that runs."""
 
 
 class OpCost(NamedTuple):
@@ -72,6 +78,8 @@ class Costs:
     def table(self, rows: int = 10) -> str:
         """The costliest ops, as text."""
         ops = self.ops
+        if not ops:
+            return "no ops"
         lines = [
             f"{'op':<32} {'calls':>8} {'total ms':>10} {'share':>6} {'mean us':>10} {'max us':>10} {'launch us':>10}"
         ]
@@ -102,26 +110,41 @@ class Costs:
 
 
 class CostsFile:
-    """A subscriber that writes the table of the costliest ops at the end.
+    """A subscriber that writes the table of the costliest ops, again and again: a program that crashes leaves one.
 
     Args:
         path: The file.
+
+    Raises:
+        OSError: It cannot be written.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._costs = Costs()
+        self._write(SO_FAR)
 
     def take(self, events: list[Event]) -> None:
         """Count the ops among these."""
+        found = False
         for event in events:
             if event[2] == TRACED:
                 self._costs.add(event[3], event[4])
+                found = True
+        if found and time.monotonic() - self._written >= EVERY:
+            self._write(SO_FAR)
 
     def close(self) -> None:
-        """Write the table."""
-        with open(self._path, "w", encoding="utf-8") as file:
-            file.write(self._costs.table())
+        """Write the whole table."""
+        self._write("")
+
+    def _write(self, before: str) -> None:
+        try:
+            with open(self._path, "w", encoding="utf-8") as file:
+                file.write(before + self._costs.table())
+        except OSError as e:  # of a write, it does not name the file
+            raise OSError(e.errno, e.strerror, self._path) from None
+        self._written = time.monotonic()
 
 
 def _block(name: str, share: float, hue: int, title: str) -> str:

@@ -37,6 +37,7 @@ class Profile:
         self._device = device
         self._run = run
         self._costs = Costs()
+        self._first = 0
         self._pump: Pump | None = None
         self._ends: list[Callable[[], None]] = []
         self._remove: Callable[[], Awaitable[None]] | None = None
@@ -77,6 +78,7 @@ class Profile:
         self._ends.append(self._pump.subscribe(self._take))
         try:
             self._remove = await self._device.trace(self._measured)
+            self._first = self._device._port.mint()  # the numbers of ops of the block are larger
         except BaseException:  # a cancel, too
             self._finish()
             raise
@@ -99,11 +101,17 @@ class Profile:
 
     def _take(self, events: list[Event]) -> None:
         room = MOST - len(self.events)
-        self.events += events[:room]
+        self.events += map(self._of_block, events[:room])
         self.more += max(0, len(events) - room)
         for event in events:
             if event[2] == TRACED and event[3] == self._device.name:
-                self._costs.add(event[3], event[4])
+                self._costs.add(event[3], self._of_block(event)[4])
+
+    def _of_block(self, event: Event) -> Event:
+        """The event without ops that were called before the block: they may end, or be told of, in it."""
+        if event[2] != TRACED:
+            return event
+        return (*event[:4], [record for record in event[4] if record[0] > self._first])
 
     def _measured(self, record: TraceRecord) -> None:
         """Records come as events, in lists."""

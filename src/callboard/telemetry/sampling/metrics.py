@@ -7,17 +7,19 @@ from callboard.telemetry.families import Group
 from callboard.telemetry.sampling.blueprints import ENDS, server_stats
 from callboard.telemetry.sampling.counting import Counts
 from callboard.telemetry.sampling.devices import called_as
+from callboard.telemetry.sampling.others import Others
 from callboard.telemetry.sampling.snapshot import ActorFigures, DeviceFigures, ProcessFigures, Snapshot
 from callboard.telemetry.table import family
 
 __all__ = ["groups_of"]
 
 
-def groups_of(snapshot: Snapshot, counts: Counts) -> list[Group]:
+def groups_of(snapshot: Snapshot, counts: Counts, others: Others) -> list[Group]:
     """All metrics of a snapshot; histograms come from the counts and the servers."""
     return [
         *_ring(snapshot),
-        *_actors(snapshot.actors),
+        _group("callboard_actors", [((snapshot.system,), len(snapshot.actors))]),
+        *_actors(others.rows(snapshot.actors)),
         _group("callboard_dead_letters_total", [((reason,), n) for reason, n in snapshot.dead_letters.items()]),
         *_devices(snapshot.devices),
         *_ops(snapshot.devices),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.events.forking import after_fork
 from callboard.telemetry.export.otel.collector import TIMEOUT, endpoint, require_sdk, resource_of
+from callboard.telemetry.export.texts import utf8
 from callboard.telemetry.export.users import Users
 from callboard.telemetry.families import Family, Group
 from callboard.telemetry.observed import all_groups
@@ -123,7 +124,8 @@ def metrics_of(groups: Iterable[Group], resource: Any, began: int, now: int) -> 
     points: dict[Family, list[Any]] = {}
     for family, series in groups:
         points.setdefault(family, []).extend(
-            _point(family, dict(zip(family.labels, labels, strict=True)), value, began, now) for labels, value in series
+            _point(family, dict(zip(family.labels, map(utf8, labels), strict=True)), value, began, now)
+            for labels, value in series
         )
     metrics = [
         Metric(

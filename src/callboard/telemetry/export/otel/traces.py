@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callboard.events.kinds import BATCH, LOST, OP, REQUEST, TRACED
+from callboard.events.kinds import BATCH, HTTP, LOST, OP, REQUEST, TRACED
 from callboard.events.ring import Event
 from callboard.events.tracing import Sampler, is_sampled
 from callboard.telemetry.export.otel.collector import TIMEOUT, endpoint, require_sdk, resource_of
 from callboard.telemetry.export.otel.ids import Ids
+from callboard.telemetry.export.texts import utf8
 
 if TYPE_CHECKING:
     from callboard.telemetry.telemetry import Telemetry
@@ -100,6 +101,8 @@ class OtlpTraces:
                     self._traced(each[3], record)
             elif kind == BATCH:
                 self._batch(each)
+            elif kind == HTTP:
+                self._http(each)
             elif kind == LOST:
                 self._lost(each)
 
@@ -180,7 +183,24 @@ class OtlpTraces:
             "callboard.queued_seconds": began - arrived,
         }
         times = int(arrived * 1e9), ended
-        self._span(server, context, parent, times, attributes, noted, end == "completed" or end)
+        self._span(server, context, parent, times, attributes, noted, end == "completed" or end, serves=parent is None)
+
+    def _http(self, each: Event) -> None:
+        """The span of a request over HTTP, with OpenTelemetry's names; those of its model are below it."""
+        _, ended, _, route, method, status, request_id, model, arrived, context, parent = each
+        if not is_sampled(context):
+            return
+        attributes: dict[str, Any] = {
+            "http.request.method": method,
+            "http.response.status_code": status,
+            "callboard.request_id": request_id,
+        }
+        if route:
+            attributes["http.route"] = route
+        if model:
+            attributes["callboard.model"] = model
+        noted, end = self._noted.pop(context, ()), status < 500 or str(status)
+        self._span(f"{method} {route}".rstrip(), context, parent, (arrived, ended), attributes, noted, end, serves=True)
 
     def _span(
         self,
@@ -192,23 +212,25 @@ class OtlpTraces:
         noted: Iterable[Noted],
         end: bool | str,
         links: Sequence[str] = (),
+        *,
+        serves: bool = False,
     ) -> None:
-        """Make a span; ``end`` is True, or what is wrong with its end."""
+        """Make a span; ``end`` is True, or what is wrong with its end; ``serves``: what asked is another program."""
         from opentelemetry.trace import Link, SpanKind, StatusCode
 
         if self._provider is None:  # another system of this process began
             self._open()
         self._ids.next = context
         span = self._tracer.start_span(
-            name,
+            utf8(name),
             context=self._ids.parent(parent),
-            kind=SpanKind.INTERNAL if links else SpanKind.SERVER,
+            kind=SpanKind.SERVER if serves else SpanKind.INTERNAL,
             start_time=times[0] + self._offset,
-            attributes=attributes,
+            attributes=_shown(attributes),
             links=[Link(self._ids.context(each)) for each in links],
         )
         for ns, what, about in sorted(noted, key=lambda found: found[0])[-EVENTS_OF_SPAN:]:
-            span.add_event(what, self._measured(about), timestamp=max(ns, times[0]) + self._offset)
+            span.add_event(utf8(what), _shown(self._measured(about)), timestamp=max(ns, times[0]) + self._offset)
         if end is not True:
             span.set_status(StatusCode.ERROR, end)
         span.end(end_time=max(times[1], times[0]) + self._offset)
@@ -217,6 +239,10 @@ class OtlpTraces:
     def _measured(self, about: dict[str, Any]) -> dict[str, Any]:
         seconds = self._seconds.get((about.get("device", ""), about.get("op", 0)))
         return about if seconds is None else {**about, "seconds": seconds}
+
+
+def _shown(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: utf8(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
 def _bound(kept: dict[Any, Any]) -> None:
