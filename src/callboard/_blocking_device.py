@@ -69,7 +69,7 @@ class DeviceBase(DeviceApi[Blocking]):
             self._port.interrupted = Interrupts(self._in_flight, opened._interrupt).pressed
 
     def _in_flight(self) -> Collection[int]:
-        return self._port.unanswered.entries.copy()
+        return list(self._port.unanswered.entries)
 
     # -- calls that wait for room --------------------------------------------------------------------------------------
 

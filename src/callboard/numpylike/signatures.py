@@ -157,7 +157,7 @@ SIGNATURES: dict[str, str] = {
     "full": "(shape, fill_value, dtype=None, order='C', *, device=None, like=None)",
     "full_like": "(a, fill_value, dtype=None, order='K', subok=True, shape=None, *, device=None)",
     "gcd": "(x1, x2, /, out=None, *, where=True, casting='same_kind', order='K', dtype=None, subok=True, signature=None)",
-    "genfromtxt": '(fname, dtype=\'float\', comments=\'#\', delimiter=None, skip_header=0, skip_footer=0, converters=None, missing_values=None, filling_values=None, usecols=None, names=None, excludelist=None, deletechars=" !#$%&\'()*+,-./:;None?@[\\\\]^{|}~", replace_space=\'_\', autostrip=False, case_sensitive=True, defaultfmt=\'f%i\', unpack=None, usemask=False, loose=True, invalid_raise=True, max_rows=None, encoding=None, *, ndmin=0, like=None)',
+    "genfromtxt": "(fname, dtype='float', comments='#', delimiter=None, skip_header=0, skip_footer=0, converters=None, missing_values=None, filling_values=None, usecols=None, names=None, excludelist=None, deletechars=\" !#$%&'()*+,-./:;None?@[\\\\]^{|}~\", replace_space='_', autostrip=False, case_sensitive=True, defaultfmt='f%i', unpack=None, usemask=False, loose=True, invalid_raise=True, max_rows=None, encoding=None, *, ndmin=0, like=None)",
     "geomspace": "(start, stop, num=50, endpoint=True, dtype=None, axis=0)",
     "get_include": "()",
     "get_printoptions": "()",

@@ -12,7 +12,7 @@ from callboard.kernel.engine.mapped.tools import OPERATORS, PLUGINS, Operator, T
 
 __all__ = ["IPluginV3", "register_plugin", "unregister_plugin"]
 
-Infer = Callable[[Sequence[Layout | None], Mapping[str, Any]], Sequence[Layout]]
+Infer = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Layout]]
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,9 @@ class IPluginV3:
         function: Computes it: called with a ref for each input (None for one that is left out) and the attributes as
             keywords, it returns a ref or a tuple of refs. Its parameters are checked against each node when a plan is
             built. It may call anything that takes refs: a ``@cb.kernel``, functions of ``dev.xp``, ops.
-        infer: Layouts of the outputs, from those of the inputs and the attributes. It may raise ``ShapeError``. The
-            results of the function are compared with it. None: whatever the function returns is taken.
+        infer: Layouts of the outputs, from those of the inputs (None for one that is left out) and the attributes. It
+            may raise ``ShapeError``. The results of the function are compared with it. None: whatever the function
+            returns is taken.
     """
 
     domain: str

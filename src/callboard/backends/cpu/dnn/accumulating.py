@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.dnn.arrays import Plan
-from callboard.backends.cpu.elementwise.mapping import MapPlan
+from callboard.backends.cpu.elementwise.mapped import MapPlan
 from callboard.core.layout import layout_of
 from callboard.kernel.dnn.accumulation import accumulation_of, is_accumulated, place_of_result, without_addend
 

@@ -2,7 +2,7 @@
 
 from callboard.backends.cpu.dnn.accumulating import accumulating
 from callboard.backends.cpu.dnn.arrays import Plan
-from callboard.backends.cpu.elementwise.mapping import MapPlan
+from callboard.backends.cpu.elementwise.mapped import MapPlan
 from callboard.core.library import plans
 from callboard.kernel.dnn.activations import Activation, ActivationBackward, numbers_of, program_of
 

@@ -13,7 +13,7 @@ import numpy as np
 from callboard.backends.cpu.dnn import by_torch
 from callboard.backends.cpu.dnn.accumulating import accumulating
 from callboard.backends.cpu.dnn.images import Array, compute_type, viewer_of_image
-from callboard.backends.cpu.elementwise.mapping import MapPlan
+from callboard.backends.cpu.elementwise.mapped import MapPlan
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import plans

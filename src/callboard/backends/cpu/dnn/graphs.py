@@ -7,7 +7,7 @@ import numpy as np
 
 from callboard.backends.cpu.dnn.conv import computed
 from callboard.backends.cpu.dnn.norms import moments, normalised
-from callboard.backends.cpu.elementwise.mapping import MapPlan
+from callboard.backends.cpu.elementwise.mapped import MapPlan
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DType
 from callboard.core.layout import layout_of
