@@ -1,4 +1,7 @@
-"""An op is named in five files: its message, a plan in each of two backends, a case of a suite, the generated stub."""
+"""An op is named in five files: its message, a plan in each of two backends, a case of a suite, the generated stub.
+
+A backend that is an extra of its own (``torch``) names those that it has.
+"""
 
 import re
 from pathlib import Path
@@ -15,6 +18,7 @@ SOURCES = [
     for folder in ("src/callboard/kernel", "src/callboard/backends", "tests", "tools", "scripts")
     for path in sorted((ROOT / folder).rglob("*"))
     if path.is_file() and path.suffix in ("", ".cu", ".py", ".pyi", ".toml") and path != Path(__file__)
+    if "backends/torch/" not in path.as_posix()
 ]
 EXAMPLES = ("array.take_along", "blas.hpr2", "cub.arg_sort", "dnn.dropout_backward", "solver.cholesky_inverse")
 """One of each library whose methods are built from messages, and whose operands have no structure of their own."""

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("onnx", reason="ONNX's node suite is in the package onnx")
+
 from onnx_nodes.__main__ import cases, difference, main
 
 
@@ -21,7 +23,6 @@ def test_what_differs_is_told() -> None:
 
 @pytest.mark.slow
 def test_cases_are_run_and_none_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any]) -> None:
-    pytest.importorskip("onnx", reason="ONNX's node suite is in the package onnx")
     assert len(cases([])) > 1800
     monkeypatch.setattr(sys, "argv", ["onnx-nodes", "test_lstm", "test_resize_upsample", "string_concat", "--refusals"])
     assert main() == 0
