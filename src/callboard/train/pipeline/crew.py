@@ -135,7 +135,7 @@ class Crew:
         await self._load(kept, range(len(self.workers)))
 
     async def _load(self, kept: Kept | None, ranks: Sequence[int]) -> None:
-        parts: Sequence[State] = () if kept is None else kept.parts
+        parts: Sequence[State] = [] if kept is None else kept.parts
         if kept is not None and kept.cut != self._stages:
             whole = parts[0] if kept.cut is None else await asyncio.to_thread(joined, parts, kept.cut)
             parts = await asyncio.to_thread(apart, whole, self._stages)

@@ -245,7 +245,7 @@ class Worker(ResidentActor):
 
     def _mean_loss(self, outputs: Any, targets: Any) -> Any:
         if self._loss_of is None:
-            loss = getattr(outputs, "loss", outputs)
+            loss: Any = getattr(outputs, "loss", outputs)
             loss = loss["loss"] if isinstance(loss, dict) and "loss" in loss else loss
         else:
             loss = self._loss_of(outputs, self._on_device(targets))

@@ -151,7 +151,7 @@ def all_gradients(call: Call, named: Mapping[str, Any], arrays: Mapping[str, Ten
         found, own = gradients(*parts, call.problem.params, s.extras)
         for total, place, part in zip(sums, (s.q, s.k, s.k), found, strict=True):
             total[place] += part
-        if own is not None and dbias is not None:
+        if own is not None and dbias is not None and bias is not None:
             dbias[min(s.item, bias.shape[0] - 1)][:, : own.shape[1], : own.shape[2]] += own
     return sums, dbias
 

@@ -59,8 +59,8 @@ def layers_of(model: Model) -> list[Layer]:
             axis = 0
         elif node.op == "ConvTranspose":
             axis = 1 if node.attributes.get("group", 1) == 1 else None
-        bias = (node.inputs[2] or None) if len(node.inputs) > 2 else None
         source, output = node.inputs[0], node.outputs[0]
+        bias = (node.inputs[2] or None) if len(node.inputs) > 2 else None
         found.append(Layer(at, node.name or output, node.op, source, bias, output, weight, axis))
     return found
 
