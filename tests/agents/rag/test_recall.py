@@ -24,7 +24,7 @@ def test_recall_is_that_of_sentence_transformers(tmp_path: Path) -> None:
     subprocess.run(
         [*command, "--recall", "300", "--json", str(out)], env={**os.environ, "PYTHONPATH": path}, check=True
     )
-    found = json.loads(out.read_text())["recall"]
+    found = json.loads(out.read_text())["results"]["recall"]
     ours, theirs = found["callboard"], found["sentence-transformers"]
     assert theirs["recall@1"] > 0.3
     assert ours == pytest.approx(theirs, abs=0.002)
