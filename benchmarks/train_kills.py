@@ -10,6 +10,7 @@ running means and dropout. It ends with 1 if a loss, a norm of a gradient or a w
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -103,11 +104,14 @@ class Run:
 
     def _kill(self, devices: list[cb.Device]) -> None:
         victims = devices if self._draw.random() < 0.1 else [self._draw.choice(devices)]
-        self.count += 1
+        killed = 0
         for device in victims:
             pid = device.health().host_pid
-            if pid is not None:
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # of the kill before, which is not noticed yet
+                if pid is not None:
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+        self.count += killed > 0
 
 
 def _tell(step: int, steps: int, kills: int) -> None:
