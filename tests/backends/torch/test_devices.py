@@ -115,3 +115,61 @@ def test_what_is_listed_is_not_imported() -> None:
         check=True,
     )
     assert done.stdout.split() == ["11", "False"]
+
+
+def test_rolls_that_an_expression_reads_are_rolled() -> None:
+    with cb.sync.device("torch:cpu", isolation="thread", standby=None) as device:
+        for dtype in ("f8", "u8", "i2"):
+            a = np.arange(12).reshape(3, 4).astype(dtype)
+            x = device.put(a)
+            np.testing.assert_array_equal(device.xp.roll(x, 1, axis=0).get(), np.roll(a, 1, 0))
+            np.testing.assert_array_equal(
+                (device.xp.roll(x, (2, -1), axis=(0, 1)) - x).get(), np.roll(a, (2, -1), (0, 1)) - a
+            )
+        np.testing.assert_allclose(device.xp.fft.fftfreq(5).get(), np.fft.fftfreq(5))
+
+
+class Foreign(cb.ResidentActor):
+    def setup(self, ctx: cb.HostContext) -> None:
+        self.ctx = ctx
+
+    def ones(self) -> Any:
+        import torch
+
+        return self.ctx.ref(torch.ones(3))
+
+    def doubled(self, x: cb.InOut) -> None:
+        np.asarray(x)[:] *= 2
+
+
+@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_memory_of_others_is_read_where_it_lies(isolation: Any) -> None:
+    with (
+        cb.sync.device("cpu", isolation=isolation, standby=None) as other,
+        cb.sync.device("torch:cpu", isolation=isolation, standby=None) as device,
+    ):
+        there = other.put(np.arange(3.0)).to(device)
+        np.testing.assert_array_equal(there.get(), [0, 1, 2])
+        np.testing.assert_array_equal((there + 1).to(other).get(), [1, 2, 3])
+        actor = device.actor_of(cb.Props(Foreign), "foreign")
+        np.testing.assert_array_equal((actor.call(Foreign.ones) + 1).get(), [2, 2, 2])
+        actor.call(Foreign.doubled, there)
+        np.testing.assert_array_equal(there.get(), [0, 2, 4])
+
+
+def test_adopted_tensors_and_arrays_are_operands() -> None:
+    import torch
+
+    with cb.sync.device("torch:cpu", isolation="thread", standby=None) as device:
+        for mine in (torch.arange(4.0), np.arange(4.0)):
+            ref = device.adopt(mine)
+            np.testing.assert_array_equal((ref * 2).get(), [0, 2, 4, 6])
+            ref[0] = 9
+            ref.get()
+            assert mine[0] == 9
+
+
+def test_what_f8_e4m3_cannot_hold_is_nan() -> None:
+    with cb.sync.device("torch:cpu", isolation="thread", standby=None) as device:
+        found = device.xp.astype(device.put(np.array([464, 465, -1000, np.inf])), "f8_e4m3").get()
+        np.testing.assert_array_equal(found.astype("f4"), [448, np.nan, np.nan, np.nan])

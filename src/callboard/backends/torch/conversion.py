@@ -13,6 +13,8 @@ __all__ = ["converted", "element", "movable", "moved_by", "number_of"]
 _F4 = DTYPES["f4_e2m1"]
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The values of f4_e2m1 by their codes, without the sign bit."""
+_LARGEST_F8 = 464
+"""What is rounded to 448, the largest number of f8_e4m3; more is NaN."""
 _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 _UNMOVABLE = ("float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64")
 """Dtypes that PyTorch converts and copies, and for which it has hardly another function."""
@@ -56,6 +58,8 @@ def converted(x: Tensor, source: DType, dtype: DType) -> Tensor:
         x = x.to(torch.float32)
     if dtype.kind == "bool":
         return x != 0 if source.kind != "uint" else movable(x) != 0
+    if dtype.name == "f8_e4m3" and x.dtype.is_floating_point:  # PyTorch saturates, as the dtype has no infinity
+        x = torch.where(x.abs() > _LARGEST_F8, torch.nan, x)
     return x.to(held_as(dtype))
 
 

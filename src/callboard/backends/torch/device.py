@@ -11,7 +11,7 @@ from callboard.backends.torch.stream import AcceleratorStream
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory, Readback
 from callboard.core.backend.workers import WorkerStream
-from callboard.core.errors import ContextPoisoned, OutOfMemory
+from callboard.core.errors import ContextPoisoned, LibraryError, OutOfMemory
 
 __all__ = ["TorchDevice"]
 
@@ -93,11 +93,25 @@ class TorchDevice(AccelDevice):
                 self._starts.remove(memory.address)
         memory.owner = None
 
-    def block_at(self, address: int) -> tuple[Tensor, int]:
-        """The block that holds an address, as bytes, and the address of its first byte."""
+    def block_at(self, address: int, nbytes: int) -> tuple[Tensor, int]:
+        """The bytes of the block that holds this memory, and the address of the first one.
+
+        Memory that this device did not allocate (adopted, of a resident actor, of another device) is taken as it lies.
+
+        Raises:
+            LibraryError: It is such memory, and the device is no CPU: PyTorch makes no tensor at an address there.
+        """
         with self._lock:
-            start = self._starts[bisect_right(self._starts, address) - 1]
-            return self._blocks[start], start
+            at = bisect_right(self._starts, address) - 1
+            if at >= 0 and (start := self._starts[at]) + self._blocks[start].numel() >= address + nbytes:
+                return self._blocks[start], start
+        if self.kind != "cpu":
+            raise LibraryError(
+                f"{self.info.uuid}: memory that PyTorch's device of callboard did not allocate cannot be read on "
+                f"{self.kind!r}; copy it through the host: device.put(await ref.get())",
+                "torch",
+            )
+        return self.host_octets(address, nbytes), address
 
     def memory_info(self) -> tuple[int, int]:
         if self.kind == "cpu":
@@ -128,7 +142,7 @@ class TorchDevice(AccelDevice):
 
     def read_back(self, stream: AccelStream, address: int, nbytes: int) -> TorchReadback:
         assert isinstance(stream, WorkerStream)
-        block, start = self.block_at(address)
+        block, start = self.block_at(address, nbytes)
         readback = TorchReadback(block[address - start : address - start + nbytes])
         stream.submit(readback.copy)
         return readback

@@ -42,7 +42,7 @@ class View:
         if self._host:
             octets, start = self._device.host_octets(address + self._low, self._nbytes), address + self._low
         else:
-            octets, start = self._device.block_at(address + self._low)
+            octets, start = self._device.block_at(address + self._low, self._nbytes)
         elements = octets.view(self._dtype)
         offset = elements.storage_offset() + (address + self._low - start) // self.layout.dtype.itemsize
         return torch.as_strided(elements, self._shape, self._strides, offset)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from callboard.backends.torch.conversion import moved_by
 from callboard.backends.torch.elementwise.holding import ORDER, stored
 from callboard.backends.torch.elementwise.machine import Machine
 from callboard.backends.torch.library import Plan, TorchLibrary
@@ -22,14 +23,21 @@ def map_elements(library: TorchLibrary, op: Map | MapMany) -> Plan:
     """Return the results of the statements that are stored."""
     machine = Machine(program_of(op, op.keep if isinstance(op, MapMany) else ()), library.where)
     shape = shape_of_operands(op)
+    shifts = op.shifts if isinstance(op, Map) else ()
 
     def work(operands: Sequence[Tensor], scalars: Sequence[Any]) -> Any:
+        if shifts:
+            operands = [_rolled(x, by) for x, by in zip(operands, shifts, strict=True)]
         results = [x.expand(shape) for x in machine.stored(operands, scalars)]
         if not isinstance(op, MapMany):
             return results[0]
         return (tuple(x.clone() for x in results),)  # one that is an operand may have to outlive that
 
     return library.planned(op, work)
+
+
+def _rolled(x: Tensor, by: tuple[int, ...]) -> Tensor:
+    return moved_by(lambda bits: torch.roll(bits, by, tuple(range(x.ndim))), x) if any(by) else x
 
 
 @plans(Reduce)
