@@ -34,7 +34,8 @@ _SPEC = re.compile(r"(?P<name>[^:?]+(:[a-z]+)?)(:(?P<index>\d+))?(?P<options>\?.
 def names() -> list[str]:
     """Names of all backends that :func:`backend` accepts, usable here or not, without wrappers."""
     with _lock:
-        return sorted({*BUILT_IN, *plugins.targets(GROUP), *(name for name in _found if not _wrapper(name))})
+        found = (name for name in _found if not _wrapper(name) and ":" not in name)  # no kinds
+        return sorted({*BUILT_IN, *plugins.targets(GROUP), *found})
 
 
 def backend(name: str) -> AccelBackend:

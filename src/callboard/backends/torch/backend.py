@@ -37,6 +37,7 @@ class TorchBackend(AccelBackend):
 
     def __init__(self, kind: str = "") -> None:
         self.kind = kind
+        self.kinds = () if kind else tuple(KINDS)
         self.name = f"torch:{kind}" if kind else "torch"
         self.isolation = "thread" if kind == "cpu" else "process"
 
@@ -53,7 +54,7 @@ class TorchBackend(AccelBackend):
             return [DeviceInfo(self.name, 0, "TORCH-CPU-0", platform.processor() or platform.machine(), 0)]
         interface = getattr(torch, self.kind)
         if not interface.is_available():
-            raise BackendUnavailable(f"this PyTorch, {torch.__version__}, finds no {KINDS[self.kind]}; {_KINDS_SAID}")
+            raise BackendUnavailable(f"this PyTorch, {torch.__version__}, finds no {KINDS[self.kind]}")
         return [self._info(index) for index in range(interface.device_count())]
 
     def _info(self, index: int) -> DeviceInfo:

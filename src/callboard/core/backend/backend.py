@@ -29,6 +29,9 @@ class AccelBackend(abc.ABC):
     """True if other processes can open the memory of its devices: :meth:`AccelDevice.share`, :meth:`AccelDevice.attach`
     and :meth:`AccelDevice.detach` are there."""
 
+    kinds: tuple[str, ...] = ()
+    """What :meth:`of_kind` takes; empty if the library serves one kind of devices."""
+
     def of_kind(self, kind: str) -> "AccelBackend":
         """The backend of one kind of devices, where a library serves several: ``"mps"`` for ``"torch:mps"``.
 
