@@ -17,45 +17,33 @@ Importing this package has no side effects and loads no vendor package; names ar
 lists the public names, both for type checkers and for this file.
 """
 
-import functools
 import importlib
 import logging
 import sys
 import types
 from typing import Any
 
+from callboard._names import where
+
 logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        value: Any = sorted([*_where(), "__version__"])
+        value: Any = sorted([*where(__name__), "__version__"])
     elif name == "__version__":
         value = _version()
-    elif name not in _where():
+    elif name not in where(__name__):
         from callboard.core.ref.suggestions import unknown_name
 
         told = f"module 'callboard' has no attribute {name!r}"
-        raise unknown_name(told, name, _where(), sys.modules[__name__])
-    elif name == "kernel" or _where()[name] == "callboard":  # modules; the first of them is also a decorator
+        raise unknown_name(told, name, where(__name__), sys.modules[__name__])
+    elif name == "kernel" or where(__name__)[name] == "callboard":  # modules; the first of them is also a decorator
         return importlib.import_module(f"callboard.{name}")
     else:
-        value = getattr(importlib.import_module(_where()[name]), name)
+        value = getattr(importlib.import_module(where(__name__)[name]), name)
     globals()[name] = value
     return value
-
-
-@functools.cache
-def _where() -> dict[str, str]:
-    """The module of each public name, from the imports of ``__init__.pyi``."""
-    import ast
-    import pkgutil
-
-    stub = pkgutil.get_data("callboard", "__init__.pyi")  # from a zip archive, too
-    if stub is None:
-        raise ImportError("callboard is installed without callboard/__init__.pyi, the list of public names")
-    imports = (node for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom))
-    return {name.name: str(node.module) for node in imports for name in node.names}
 
 
 def _version() -> str:

@@ -60,6 +60,7 @@ def check_gradients(session: Any, c: Call, layout: str, seed: int, **more: Any) 
 
 @pytest.mark.parametrize("extra", EXTRAS)
 @pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.few(1)
 def test_every_feature_with_every_other(session: Any, name: str, extra: str) -> None:
     for dtype, layout in (("f64", "bshd"), ("bf16", "bhsd")):
         c = call(DTYPES[dtype], name, extra, seed=len(name) + len(extra))
@@ -81,6 +82,7 @@ def test_any_extents(session: Any, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("name", ["full", "causal", "window", "dropout", "causal from the first key"])
+@pytest.mark.few(1)
 def test_packed_sequences_are_those_apart(session: Any, name: str, dtype: str) -> None:
     lengths = [(5, 9), (0, 3), (18, 28), (7, 7), (1, 30)]
     parts = [

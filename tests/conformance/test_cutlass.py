@@ -128,6 +128,7 @@ def test_reductions(session: Any, batch: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64"])
+@pytest.mark.few(1)
 def test_groups(session: Any, dtype: str) -> None:
     """Ragged, empty ones among them; a bias and an activation for each."""
     sizes = [5, 0, 17, 1, 0]

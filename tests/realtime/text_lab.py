@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.once import made_once
 
 HEADER = r"""
 #include <cmath>
@@ -67,12 +68,10 @@ extern "C" void run({parameters}, int blocks, int threads) {{
     folder = Path(tempfile.gettempdir()) / f"callboard-texts-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     kept = folder / f"{hashlib.sha256(f'{COMMAND}{whole}'.encode()).hexdigest()[:24]}.so"
-    if not kept.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            made = Path(place) / "made.so"
-            done = subprocess.run(
-                [*COMMAND, str(made)], input=whole, capture_output=True, text=True, check=False, timeout=120
-            )
-            assert done.returncode == 0, done.stderr[:4000]
-            made.replace(kept)
-    return ctypes.CDLL(str(kept))
+
+    def compile_it(made: Path) -> None:
+        command = [*COMMAND, str(made)]
+        done = subprocess.run(command, input=whole, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr[:4000]
+
+    return ctypes.CDLL(str(made_once(kept, compile_it)))

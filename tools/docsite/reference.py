@@ -33,19 +33,12 @@ def public_names(stub: Path) -> dict[str, str]:
     return found
 
 
-def served(package: Path) -> dict[str, str]:
-    """The names of ``callboard.serve``, which is imported by itself."""
-    for node in ast.parse((package / "serve" / "__init__.py").read_text("utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return dict.fromkeys(ast.literal_eval(node.value), "callboard.serve")
-    return {}
-
-
 def write_reference(root: Path, folder: Path) -> list[str]:
     """Write the pages; their names."""
     package = root / "src" / "callboard"
     groups: dict[str, dict[str, str]] = {}
-    for name, module in {**served(package), **public_names(package / "__init__.pyi")}.items():
+    served = dict.fromkeys(public_names(package / "serve/__init__.pyi"), "callboard.serve")  # imported by itself
+    for name, module in {**served, **public_names(package / "__init__.pyi")}.items():
         group = module.split(".")[1] if "." in module else "others"
         groups.setdefault(group if group in TITLES else "others", {})[name] = module
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,17 +6,16 @@ removes it.
 
 import ctypes
 import hashlib
-import os
 import platform
 import re
 import shutil
 import subprocess
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from host_driver import HostDriver, HostKernels
+from tests.once import made_once
 
 from callboard.backends.cuda.kernels import source_text
 
@@ -65,15 +64,15 @@ class HostCompiler:
     def _kept(self, text: str, options: str, suffix: str) -> Path:
         told = "\0".join([text, options, OPTIONS, str(COMPILER), platform.machine()])
         path = self._folder / (hashlib.sha256(told.encode()).hexdigest()[:32] + suffix)
-        if not path.exists():
-            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-                source, made = Path(folder) / "text", Path(folder) / path.name
-                source.write_text(text)
-                command = [COMPILER or "g++", *OPTIONS.split(), *options.split(), str(source), "-o", str(made)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-                assert done.returncode == 0, done.stderr[:4000]
-                os.replace(made, path)  # another worker may have been here
-        return path
+
+        def compile_it(made: Path) -> None:
+            source = made.with_name("text")
+            source.write_text(text)
+            command = [COMPILER or "g++", *OPTIONS.split(), *options.split(), str(source), "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+            assert done.returncode == 0, done.stderr[:4000]
+
+        return made_once(path, compile_it)
 
 
 class CompilingDriver(HostDriver):

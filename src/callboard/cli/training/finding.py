@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from callboard.cli.serving.apps import find
+from callboard.cli.parts.named import find
 from callboard.train.running.run import TrainingRun
 
 __all__ = ["SETTABLE", "find_run", "settings_of"]

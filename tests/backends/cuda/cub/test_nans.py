@@ -39,6 +39,7 @@ def drawn(dtype: str, n: int, part: float, signs: tuple[int, ...]) -> Any:
 
 @pytest.mark.parametrize("dtype, size", [("f16", 0), ("bf16", 1), ("f32", 0), ("f32", 4), ("f64", 2), ("f64", 8)])
 @pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.few(1)
 def test_nans_come_together_in_their_order(kernels: Any, dtype: str, size: int, descending: bool) -> None:
     for n in (1, 700):
         for part, signs, blocks in ((0, (0,), 1), (0.1, (0,), 3), (0.1, (1,), 2), (0.2, (0, 1), 3), (1, (0, 1), 2)):

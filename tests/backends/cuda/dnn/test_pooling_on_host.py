@@ -31,7 +31,7 @@ def pooled(session: Any, dtype: str, settings: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_pooling(host: Any, dtype: str, settings: dict[str, Any]) -> None:
     with LibrarySession("cpu") as cpu:
         for got, want in zip(pooled(host, dtype, settings), pooled(cpu, dtype, settings), strict=True):
