@@ -29,8 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "device": {"actors", "core", "events", "kernel", "arrays", "numpylike", "scipylike"},
     "multi_device": {"actors", "core", "events", "kernel", "device"},
     "telemetry": {"actors", "core", "events", "kernel", "device"},  # samples the state of lower layers
-    # Fixtures and wrappers around devices; users import it, the library does not.
-    "testing": {"actors", "core", "kernel", "device", "root"},
+    "testing": {"actors", "core", "kernel", "device", "root"},  # for users; the library does not import it
     "backends": {"core", "kernel"},
 }
 _BELOW_BLUEPRINTS = set("actors core events kernel arrays numpylike scipylike device multi_device telemetry".split())  # noqa: SIM905

@@ -25,7 +25,7 @@ def default() -> Numpy:
 def of(values: Any) -> Numpy:
     """The namespace of the first array in these values, and in lists of them; else the default device's."""
     ref = _ref_in(values)
-    return default() if ref is None else ref._port.services.np  # type: ignore[no-any-return] # brought at run time
+    return default() if ref is None else ref._port.services.np
 
 
 class _Named:

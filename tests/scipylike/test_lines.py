@@ -40,68 +40,71 @@ COEFFICIENTS = {
     "w2": numpy.array([[1.0, 2], [3, -1]]),
 }
 SIGNAL = """
-convolve(x, k) | convolve(x, k, "same") | convolve(x, k, "valid") | convolve(k, x, "same") | convolve(whole, whole[:5])
-convolve(im, im[:3, :4]) | convolve(c, k) | convolve(k, x, "valid") | convolve(g[0], g[1], mode="same", method="fft")
-correlate(x, k) | correlate(x, k, "same") | correlate(x, k, mode="valid") | correlate(c, c[:20]) | correlate(k, x)
-correlate(k, x, "same") | correlate(x, c[:9])
+convolve(x, k) | convolve(x, k, "same") | convolve(x, k, "valid") | convolve(k, x, "same")
+convolve(whole, whole[:5]) | convolve(im, im[:3, :4]) | convolve(c, k) | convolve(k, x, "valid")
+convolve(g[0], g[1], mode="same", method="fft") | correlate(x, k) | correlate(x, k, "same")
+correlate(x, k, mode="valid") | correlate(c, c[:20]) | correlate(k, x) | correlate(k, x, "same") | correlate(x, c[:9])
 fftconvolve(x, k) | fftconvolve(g, g, "same", axes=1) | fftconvolve(g, g[:1], axes=-1) | fftconvolve(whole, whole)
-oaconvolve(x, k) | oaconvolve(g, g[:, :9], "valid", axes=[1]) | fftconvolve(im, im, axes=0)
-hilbert(x) | hilbert(g) | hilbert(g, axis=0) | hilbert(x, 128) | hilbert(x[:151])
-resample(x, 100) | resample(x, 451) | resample(x[:151], 80) | resample(x[:151], 301) | resample(g, 60, axis=1)
-resample(c, 80) | resample(x, 300) | resample(c, 301) | resample(x, 99) | resample(c, 76) | resample(x, 600)
-resample(c, 75) | resample(x, 2) | resample(x, 1)
-detrend(x) | detrend(g) | detrend(g, axis=0) | detrend(x, type="constant") | detrend(whole)
-lfilter(*ba, x) | lfilter(*ba, g) | lfilter(*ba, im, axis=0) | lfilter(*fir, x) | lfilter(*hp, x)
-lfilter([1.0], [1.0, -0.9], x) | lfilter([2.0], [4.0], x) | lfilter(*ba, x, zi=k[:4]) | lfilter(*ba, x[:10], zi=k[:4])
-lfilter(*ba, c) | lfilter(*ba, x[:128], zi=k[:4]) | lfilter(*ba, x[:64], zi=k[:4]) | lfilter(*ba, whole)
-lfilter(*ba, vol, axis=1) | lfilter([1.0, 0.5], [1.0], x) | lfilter([1j, 0.5], [1.0, 0.3j], x)
-sosfilt(sos, x) | sosfilt(sos, g) | sosfilt(sos, im, axis=0) | sosfilt(sos, x, zi=numpy.ones((6, 2)))
-stft(x) | stft(x, nperseg=64) | stft(g, 8e3, "hamming", 50, 40) | stft(x, nperseg=64, boundary=None, padded=False)
-stft(x, nperseg=33, nfft=64) | stft(c, nperseg=64, return_onesided=False) | stft(im, nperseg=8, axis=0)
+oaconvolve(x, k) | oaconvolve(g, g[:, :9], "valid", axes=[1]) | fftconvolve(im, im, axes=0) | hilbert(x) | hilbert(g)
+hilbert(g, axis=0) | hilbert(x, 128) | hilbert(x[:151]) | resample(x, 100) | resample(x, 451) | resample(x[:151], 80)
+resample(x[:151], 301) | resample(g, 60, axis=1) | resample(c, 80) | resample(x, 300) | resample(c, 301)
+resample(x, 99) | resample(c, 76) | resample(x, 600) | resample(c, 75) | resample(x, 2) | resample(x, 1) | detrend(x)
+detrend(g) | detrend(g, axis=0) | detrend(x, type="constant") | detrend(whole) | lfilter(*ba, x) | lfilter(*ba, g)
+lfilter(*ba, im, axis=0) | lfilter(*fir, x) | lfilter(*hp, x) | lfilter([1.0], [1.0, -0.9], x)
+lfilter([2.0], [4.0], x) | lfilter(*ba, x, zi=k[:4]) | lfilter(*ba, x[:10], zi=k[:4]) | lfilter(*ba, c)
+lfilter(*ba, x[:128], zi=k[:4]) | lfilter(*ba, x[:64], zi=k[:4]) | lfilter(*ba, whole) | lfilter(*ba, vol, axis=1)
+lfilter([1.0, 0.5], [1.0], x) | lfilter([1j, 0.5], [1.0, 0.3j], x) | sosfilt(sos, x) | sosfilt(sos, g)
+sosfilt(sos, im, axis=0) | sosfilt(sos, x, zi=numpy.ones((6, 2))) | stft(x) | stft(x, nperseg=64)
+stft(g, 8e3, "hamming", 50, 40) | stft(x, nperseg=64, boundary=None, padded=False) | stft(x, nperseg=33, nfft=64)
+stft(c, nperseg=64, return_onesided=False) | stft(im, nperseg=8, axis=0)
 stft(x, nperseg=64, scaling="psd", detrend="linear") | stft(vol, nperseg=4, axis=1) | stft(vol, nperseg=4, axis=-2)
 istft(stft(x, nperseg=64)[2], nperseg=64) | istft(stft(g, nperseg=50, noverlap=40)[2], nperseg=50, noverlap=40)[1]
 istft(stft(c, nperseg=64, return_onesided=False)[2], input_onesided=False) | istft(stft(x, nperseg=64)[2])
-istft(stft(x, nperseg=64, boundary=None)[2], boundary=False, window="hann")
-spectrogram(x) | spectrogram(x, 100.0, nperseg=64) | spectrogram(g, nperseg=50, noverlap=10, scaling="spectrum")
-spectrogram(x, nperseg=64, mode="magnitude") | spectrogram(x, nperseg=63, mode="complex") | spectrogram(im, nperseg=9, axis=0)
-welch(x) | welch(x, 10.0, nperseg=64) | welch(g, nperseg=50, detrend=False) | welch(c, nperseg=64) | welch(im, axis=0)
-welch(x, 1.0, "hamming", 65, 32, 128, "linear", True, "spectrum") | periodogram(x) | periodogram(g, 4.0, "hann")
-csd(x, x[::-1], nperseg=64) | coherence(x, x[::-1], nperseg=32) | get_window("hann", 16) | get_window(("kaiser", 4.0), 9)
+istft(stft(x, nperseg=64, boundary=None)[2], boundary=False, window="hann") | spectrogram(x)
+spectrogram(x, 100.0, nperseg=64) | spectrogram(g, nperseg=50, noverlap=10, scaling="spectrum")
+spectrogram(x, nperseg=64, mode="magnitude") | spectrogram(x, nperseg=63, mode="complex")
+spectrogram(im, nperseg=9, axis=0) | welch(x) | welch(x, 10.0, nperseg=64) | welch(g, nperseg=50, detrend=False)
+welch(c, nperseg=64) | welch(im, axis=0) | welch(x, 1.0, "hamming", 65, 32, 128, "linear", True, "spectrum")
+periodogram(x) | periodogram(g, 4.0, "hann") | csd(x, x[::-1], nperseg=64) | coherence(x, x[::-1], nperseg=32)
+get_window("hann", 16) | get_window(("kaiser", 4.0), 9)
 """
 NDIMAGE = """
-gaussian_filter(im, 1.0) | gaussian_filter(im, (2, 0.5), mode="nearest") | gaussian_filter(im4, 1.5) | gaussian_filter(im, 0)
-gaussian_filter(im, 1, order=1) | gaussian_filter(im, 2, order=(0, 2), mode="mirror") | gaussian_filter(vol, 0.7, mode="wrap")
-gaussian_filter(im, 1, mode="constant", cval=2.0) | gaussian_filter(im, 1.0, radius=2) | gaussian_filter(vol, 1, axes=(0, 2))
-gaussian_filter(im, 1, order=3) | gaussian_filter1d(im, 1.2) | gaussian_filter1d(im, 1.2, 0, 1, truncate=3.0)
+gaussian_filter(im, 1.0) | gaussian_filter(im, (2, 0.5), mode="nearest") | gaussian_filter(im4, 1.5)
+gaussian_filter(im, 0) | gaussian_filter(im, 1, order=1) | gaussian_filter(im, 2, order=(0, 2), mode="mirror")
+gaussian_filter(vol, 0.7, mode="wrap") | gaussian_filter(im, 1, mode="constant", cval=2.0)
+gaussian_filter(im, 1.0, radius=2) | gaussian_filter(vol, 1, axes=(0, 2)) | gaussian_filter(im, 1, order=3)
+gaussian_filter1d(im, 1.2) | gaussian_filter1d(im, 1.2, 0, 1, truncate=3.0)
 gaussian_filter(im, 1, mode=("wrap", "reflect")) | gaussian_filter(byte, 1.0, output="f8") | gaussian_filter(im, 9.0)
-sobel(im) | sobel(im, 0) | sobel(im4, mode="constant") | prewitt(im, 0) | laplace(im) | laplace(im, mode="wrap") | sobel(vol, 1)
-uniform_filter(im) | uniform_filter(im, 4) | uniform_filter(im, (3, 5), mode="mirror") | uniform_filter(im4, 2)
-convolve(im, w3) | convolve(im, w2) | convolve(im, w3, mode="constant", cval=1.0) | convolve(im, w3, origin=1)
-correlate(im, w3) | correlate(im, w2, mode="wrap") | correlate(im, w3, origin=(0, -1)) | correlate(im, w2, output="f4")
-correlate1d(im, [1.0, 2.0, 4.0]) | correlate1d(im, [1.0, 2.0], 0) | convolve1d(im, [1.0, 2.0]) | convolve1d(im, [1, 2, 4], 0)
-maximum_filter(im, 3) | minimum_filter(im, (2, 5)) | maximum_filter(byte, 3, mode="constant") | minimum_filter(im, 4, mode="wrap")
-sum_labels(im) | sum_labels(im, lab) | sum_labels(im, lab, [0, 1, 3, 7]) | sum_labels(im, lab, 2) | sum(im, lab, [1, 2])
-mean(im) | mean(im, lab, [0, 1, 3]) | mean(im, lab, 2) | mean(im, lab)
-shift(im, 1.5, order=1) | shift(im, (2, -1.25), order=1, mode="nearest") | shift(im, 1.25, order=0) | shift(im, 3, order=1, cval=4.0)
-shift(im, (0.3, -9.2), order=1, mode="mirror") | shift(im, 7.7, order=1, mode="reflect") | shift(im4, -2, order=0, mode="nearest")
-zoom(im, 2, order=1) | zoom(im, (0.5, 1.7), order=1) | zoom(im4, 3, order=0) | zoom(vol, (1, 2, 0.5), order=1)
+sobel(im) | sobel(im, 0) | sobel(im4, mode="constant") | prewitt(im, 0) | laplace(im) | laplace(im, mode="wrap")
+sobel(vol, 1) | uniform_filter(im) | uniform_filter(im, 4) | uniform_filter(im, (3, 5), mode="mirror")
+uniform_filter(im4, 2) | convolve(im, w3) | convolve(im, w2) | convolve(im, w3, mode="constant", cval=1.0)
+convolve(im, w3, origin=1) | correlate(im, w3) | correlate(im, w2, mode="wrap") | correlate(im, w3, origin=(0, -1))
+correlate(im, w2, output="f4") | correlate1d(im, [1.0, 2.0, 4.0]) | correlate1d(im, [1.0, 2.0], 0)
+convolve1d(im, [1.0, 2.0]) | convolve1d(im, [1, 2, 4], 0) | maximum_filter(im, 3) | minimum_filter(im, (2, 5))
+maximum_filter(byte, 3, mode="constant") | minimum_filter(im, 4, mode="wrap") | sum_labels(im) | sum_labels(im, lab)
+sum_labels(im, lab, [0, 1, 3, 7]) | sum_labels(im, lab, 2) | sum(im, lab, [1, 2]) | mean(im)
+mean(im, lab, [0, 1, 3]) | mean(im, lab, 2) | mean(im, lab) | shift(im, 1.5, order=1)
+shift(im, (2, -1.25), order=1, mode="nearest") | shift(im, 1.25, order=0) | shift(im, 3, order=1, cval=4.0)
+shift(im, (0.3, -9.2), order=1, mode="mirror") | shift(im, 7.7, order=1, mode="reflect")
+shift(im4, -2, order=0, mode="nearest") | zoom(im, 2, order=1) | zoom(im, (0.5, 1.7), order=1) | zoom(im4, 3, order=0)
+zoom(vol, (1, 2, 0.5), order=1)
 """
 SPECIAL = """
-erf(x) | erfc(x) | gamma(p) | gammaln(p * 9) | expit(x) | expit(e) | logit(p) | log_expit(e) | ndtr(x) | entr(e) | exp2(x)
-exp10(x) | expm1(x) | log1p(p) | cbrt(x) | sinc(x) | xlogy(p, q) | xlogy(e, abs(e)) | xlog1py(p, q) | rel_entr(p, q)
-rel_entr(e, e[::-1]) | kl_div(p, q) | kl_div(e, e[::-1]) | huber(0.5, x) | pseudo_huber(0.5, x) | betaln(p, q) | erf(g)
-erf(whole) | expit(g) | entr(whole) | sinc(whole) | logsumexp(x) | logsumexp(p, 1) | logsumexp(p, axis=0, keepdims=True)
-logsumexp(p, axis=1, b=q) | softmax(p) | softmax(p, axis=1) | log_softmax(p, 0) | softmax(g, axis=-1) | logsumexp(g)
-logsumexp(e[:8]) | softmax(whole)
+erf(x) | erfc(x) | gamma(p) | gammaln(p * 9) | expit(x) | expit(e) | logit(p) | log_expit(e) | ndtr(x) | entr(e)
+exp2(x) | exp10(x) | expm1(x) | log1p(p) | cbrt(x) | sinc(x) | xlogy(p, q) | xlogy(e, abs(e)) | xlog1py(p, q)
+rel_entr(p, q) | rel_entr(e, e[::-1]) | kl_div(p, q) | kl_div(e, e[::-1]) | huber(0.5, x) | pseudo_huber(0.5, x)
+betaln(p, q) | erf(g) | erf(whole) | expit(g) | entr(whole) | sinc(whole) | logsumexp(x) | logsumexp(p, 1)
+logsumexp(p, axis=0, keepdims=True) | logsumexp(p, axis=1, b=q) | softmax(p) | softmax(p, axis=1) | log_softmax(p, 0)
+softmax(g, axis=-1) | logsumexp(g) | logsumexp(e[:8]) | softmax(whole)
 """
 STATS = """
-zscore(x) | zscore(p) | zscore(p, 1, ddof=1) | zscore(g, axis=None) | zmap(p, q) | moment(x, 3) | moment(p, 2, 1) | skew(x)
-skew(p, 1) | skew(x, bias=False) | kurtosis(x) | kurtosis(p, 1, False) | kurtosis(x, bias=False) | describe(x) | describe(p, 1)
-describe(p, axis=None, ddof=0) | sem(x) | sem(p, 1) | variation(p) | gmean(p) | gmean(p, axis=None) | hmean(p, 1)
-entropy(p) | entropy(p, q) | entropy(p, base=2) | entropy(p, axis=1) | rankdata(x) | rankdata(whole) | rankdata(whole, "min")
-rankdata(whole, "max") | rankdata(whole, "ordinal") | rankdata(p, axis=1) | rankdata(p) | norm.pdf(x) | norm.pdf(x, 1, 2)
-norm.logpdf(x, 1, scale=2.5) | norm.cdf(x) | norm.cdf(x, loc=0.5) | norm.sf(x, 0.5, 3.0) | norm.pdf(whole) | norm.cdf(e)
-zscore(whole) | describe(g, 1)
+zscore(x) | zscore(p) | zscore(p, 1, ddof=1) | zscore(g, axis=None) | zmap(p, q) | moment(x, 3) | moment(p, 2, 1)
+skew(x) | skew(p, 1) | skew(x, bias=False) | kurtosis(x) | kurtosis(p, 1, False) | kurtosis(x, bias=False)
+describe(x) | describe(p, 1) | describe(p, axis=None, ddof=0) | sem(x) | sem(p, 1) | variation(p) | gmean(p)
+gmean(p, axis=None) | hmean(p, 1) | entropy(p) | entropy(p, q) | entropy(p, base=2) | entropy(p, axis=1) | rankdata(x)
+rankdata(whole) | rankdata(whole, "min") | rankdata(whole, "max") | rankdata(whole, "ordinal") | rankdata(p, axis=1)
+rankdata(p) | norm.pdf(x) | norm.pdf(x, 1, 2) | norm.logpdf(x, 1, scale=2.5) | norm.cdf(x) | norm.cdf(x, loc=0.5)
+norm.sf(x, 0.5, 3.0) | norm.pdf(whole) | norm.cdf(e) | zscore(whole) | describe(g, 1)
 """
 CASES = [
     (section, line.strip())
@@ -125,8 +128,8 @@ def same(got: Any, want: Any, line: str) -> None:
     got = got.get() if isinstance(got, cb.GpuRef) else got
     want = numpy.asarray(want)
     single = numpy.asarray(got).dtype in ("f4", "c8")
-    limits = {"rtol": 2e-4, "atol": 2e-5} if single else {"rtol": 1e-9, "atol": 1e-10}
-    numpy.testing.assert_allclose(got, want, err_msg=line, **limits)
+    rtol, atol = (2e-4, 2e-5) if single else (1e-9, 1e-10)
+    numpy.testing.assert_allclose(got, want, rtol, atol, err_msg=line)
     assert numpy.asarray(got).dtype == want.dtype, f"{line}: {numpy.asarray(got).dtype}, not {want.dtype}"
 
 
@@ -199,7 +202,7 @@ REFUSED = {
     "signal.convolve(x, im)": "both must have as many axes",
     "signal.convolve(x, x, 'half')": "mode is 'half'; use 'full', 'same' or 'valid'",
     "signal.convolve(x, x, method='fast')": "method is 'fast'",
-    "signal.convolve(x, x, shape=2)": "scipy.signal.convolve: got an unexpected keyword argument 'shape'; the supported",
+    "signal.convolve(x, x, shape=2)": "scipy.signal.convolve: got an unexpected keyword argument 'shape'; the sup",
     "signal.detrend(x, type='cubic')": "the kind of trend is 'cubic'",
     "signal.lfilter([1.0], [0.0], x)": r"a\[0\] must not be 0",
     "signal.lfilter([1.0, 2.0], [1.0], x, zi=k)": "zi has 8 numbers along the axis, and the filter has a state of 1",

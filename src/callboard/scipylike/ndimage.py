@@ -67,9 +67,13 @@ def _shifted(np: Any, x: Any, size: tuple[int, ...], mode: str, cval: float, ori
     return lambda place: wide[tuple(slice(k, k + n) for k, n in zip(place, x.shape, strict=True))]
 
 
-def _correlated(np: Any, x: Any, weights: Any, mode: str, cval: float, origins: list[int]) -> Any:
+def _check_axes(x: Any, weights: Any) -> None:
     if weights.ndim != x.ndim:
         raise ValueError(f"weights have {weights.ndim} axes, and the input has {x.ndim}")
+
+
+def _correlated(np: Any, x: Any, weights: Any, mode: str, cval: float, origins: list[int]) -> Any:
+    _check_axes(x, weights)
     view = _shifted(np, floats(np, x), weights.shape, mode, cval, origins)
     places = [place for place in numpy.ndindex(weights.shape) if weights[place]]
     terms = (view(place) * weights[place].item() for place in places)
@@ -141,6 +145,7 @@ def convolve(
 ) -> Any:
     """The convolution with weights, which are read on the host. ``output`` is a dtype."""
     weights = numpy.flip(host_values("weights", weights))
+    _check_axes(input, weights)
     origins = [-o - (n % 2 == 0) for o, n in zip(_each(origin, _axes(input, None)), weights.shape, strict=True)]
     return correlate(np, input, weights, output, mode, cval, origins)
 
@@ -288,7 +293,7 @@ def _over(np: Any, input: Any, labels: Any, index: Any) -> tuple[Any, Any]:
         inside = labels == value
         sums.append(np.sum(np.where(inside, x, 0)))
         counts.append(np.sum(np.asarray(inside, dtype=x.dtype)))
-    return tuple(np.reshape(np.stack(one), values.shape) for one in (sums, counts))  # type: ignore[return-value]
+    return tuple(np.reshape(np.stack(one), values.shape) for one in (sums, counts))
 
 
 @function("ndimage", "sum_labels", "sum")

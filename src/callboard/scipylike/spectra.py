@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy
-import scipy.signal
 
 from callboard.numpylike.binding import Array
 from callboard.scipylike.filtering import detrended, host_values
@@ -16,13 +15,19 @@ __all__: list[str] = []
 @function("signal")
 def get_window(np: Any, window: Any, Nx: int, fftbins: bool = True) -> Any:  # SciPy's name
     """A window of SciPy's, made on the host and copied to the device, f64."""
-    return np.asarray(scipy.signal.get_window(window, Nx, fftbins))
+    return np.asarray(_made(window, Nx, fftbins))
+
+
+def _made(window: Any, length: int, periodic: bool = True) -> Any:
+    from scipy.signal import get_window  # takes long to import
+
+    return get_window(window, length, periodic)
 
 
 def _window(window: Any, nperseg: int | None, n: int) -> Any:
     """The window as an array of the host. Its length is that of a segment."""
     if isinstance(window, str | tuple):
-        return scipy.signal.get_window(window, min(256 if nperseg is None else nperseg, n))
+        return _made(window, min(256 if nperseg is None else nperseg, n))
     found = host_values("window", window)
     if found.ndim != 1 or len(found) > n or nperseg not in (None, len(found)):
         raise ValueError(f"window has the shape {found.shape}, nperseg is {nperseg}, and the signal has {n} samples")
@@ -146,7 +151,7 @@ def _added(np: Any, parts: Any, step: int, total: int) -> Any:
     columns = -(-length // step)
     parts = np.pad(parts, [(0, 0)] * (parts.ndim - 1) + [(0, columns * step - length)])
     parts = np.reshape(parts, (*parts.shape[:-1], columns, step))
-    rows = 0
+    rows: Any = 0
     for k in range(columns):
         rows = rows + np.pad(parts[..., k, :], [(0, 0)] * (parts.ndim - 3) + [(k, columns - 1 - k), (0, 0)])
     return np.reshape(rows, (*rows.shape[:-2], -1))[..., :total]

@@ -153,7 +153,7 @@ class DeviceApi(Handle, Generic[Mode]):
     @property
     def scipy(self) -> "Scipy":
         """SciPy's names and parameters on this device: ``scipy.signal.fftconvolve(a, b)``, ``scipy.special.erf(x)``."""
-        from callboard.scipylike.namespace import Scipy  # and SciPy's signal, for windows
+        from callboard.scipylike.namespace import Scipy  # with many functions
 
         return Scipy(self.np)
 
