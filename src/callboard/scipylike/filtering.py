@@ -1,9 +1,8 @@
 """``scipy.signal``: convolutions by FFT, recursive filters by blocks and doubling, resampling, trends.
 
-A recursive filter is a linear recurrence of a state, ``z' = A z + B x`` and ``y = C z + D x`` (the transposed direct form
-II of SciPy). A block of ``BLOCK`` samples is a product with a triangular Toeplitz matrix; the states between blocks are
-summed by doubling with powers of ``A`` (Blelloch, *Prefix sums and their applications*, 1990): ``log2(blocks)`` products.
-"""
+A recursive filter is a linear recurrence of a state, ``z' = A z + B x`` and ``y = C z + D x`` (SciPy's transposed direct
+form II). A block of ``BLOCK`` samples is a product with a triangular Toeplitz matrix; the states between blocks are summed
+by doubling with powers of ``A`` (Blelloch, *Prefix sums and their applications*, 1990): ``log2(blocks)`` products.
 
 from typing import Any
 
@@ -182,7 +181,7 @@ def lfilter(np: Any, b: Any, a: Any, x: Array, axis: int = -1, zi: Maybe = None)
 
 @function("signal")
 def sosfilt(np: Any, sos: Any, x: Array, axis: int = -1, zi: Maybe = None) -> Any:
-    """The filter of second-order sections along an axis, one section after the other; with ``zi`` also the last states."""
+    """The filter of second-order sections along an axis, one after the other; with ``zi`` also the last states."""
     sections = numpy.atleast_2d(host_values("sos", sos))
     if sections.ndim != 2 or sections.shape[1] != 6 or (sections[:, 3] != 1).any():
         raise ValueError("sos must have the shape (sections, 6), with sos[:, 3] all 1")

@@ -7,7 +7,7 @@ __all__ = ["LEFT_OUT", "left_out"]
 LEFT_OUT: Mapping[str, tuple[str, str]] = {
     "a design of filters: a few numbers, which the host makes": (
         "scipy.signal, whose coefficients the filters here take",
-        "signal.butter signal.cheby1 signal.cheby2 signal.ellip signal.bessel signal.firwin signal.iirfilter signal.freqz",
+        "signal.butter signal.cheby1 signal.cheby2 signal.ellip signal.bessel signal.firwin signal.freqz",
     ),
     "the transforms keep no object; not built": (
         "signal.stft and signal.istft",
@@ -25,7 +25,7 @@ LEFT_OUT: Mapping[str, tuple[str, str]] = {
         "scipy.ndimage with x.get()",
         "ndimage.median_filter ndimage.percentile_filter ndimage.rank_filter",
     ),
-    "coordinates that differ by pixel: a gather in several axes, not built": (
+    "coordinates that differ by pixel: a gather in several axes": (
         "ndimage.shift and ndimage.zoom with order=1, or scipy.ndimage with x.get()",
         "ndimage.rotate ndimage.affine_transform ndimage.map_coordinates ndimage.geometric_transform",
     ),
@@ -36,8 +36,8 @@ LEFT_OUT: Mapping[str, tuple[str, str]] = {
     "a function that expressions of elements lack": (
         "scipy.special with x.get()",
         (
-            "special.digamma special.polygamma special.ndtri special.erfinv special.erfcinv special.log_ndtr special.i0 "
-            "special.i0e special.i1 special.i1e special.j0 special.j1 special.y0 special.y1 special.gammainc "
+            "special.digamma special.polygamma special.ndtri special.erfinv special.erfcinv special.log_ndtr "
+            "special.i0 special.i0e special.i1 special.i1e special.j0 special.j1 special.y0 special.y1 special.gammainc "
             "special.gammaincc special.betainc special.zeta special.exp1"
         ),
     ),

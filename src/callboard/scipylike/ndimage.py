@@ -1,6 +1,6 @@
 """``scipy.ndimage``: filters of an image with a border, sums over labels, and linear interpolation.
 
-A filter is a sum (or an extreme) of shifted views of the image with its border, along one axis after the other where the
+A filter is a sum (or an extreme) of shifted views of the image with its border, along one axis after another where the
 kernel is a product. A value outside is taken as SciPy's ``mode`` says.
 """
 

@@ -28,7 +28,8 @@ EXPRESSIONS = {
     "xlogy": "where((x == 0) & (y == y), x * 0, x * log(y))",
     "xlog1py": "where((x == 0) & (y == y), x * 0, x * log1p(y))",
     "rel_entr": (
-        "where((x != x) | (y != y), x + y, where((x > 0) & (y > 0), x * log(x / y), where((x == 0) & (y >= 0), 0, inf)))"
+        "where((x != x) | (y != y), x + y, where((x > 0) & (y > 0), x * log(x / y), "
+        "where((x == 0) & (y >= 0), 0, inf)))"
     ),
     "kl_div": (
         "where((x != x) | (y != y), x + y, where((x > 0) & (y > 0), x * log(x / y) - x + y, "

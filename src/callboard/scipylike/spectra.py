@@ -45,7 +45,7 @@ def _segments(np: Any, x: Any, length: int, step: int) -> Any:
 def _spectra(
     np: Any, x: Any, fs: float, win: Any, noverlap: int | None, nfft: int | None, detrend: Any, sides: bool | None
 ) -> tuple[Any, Any, Any, bool]:
-    """Frequencies, times, and the spectra ``(..., frequencies, times)`` of windowed segments; whether one side is kept."""
+    """Frequencies, times, and the spectra ``(..., frequencies, times)`` of windowed segments; whether one side is left."""
     length = len(win)
     noverlap = length // 2 if noverlap is None else noverlap
     nfft = length if nfft is None else nfft
@@ -147,7 +147,7 @@ def istft(
 
 def _added(np: Any, parts: Any, step: int, total: int) -> Any:
     """Segments added where they overlap: columns of ``step`` samples, shifted by one place each."""
-    count, length = parts.shape[-2:]
+    length = parts.shape[-1]
     columns = -(-length // step)
     parts = np.pad(parts, [(0, 0)] * (parts.ndim - 1) + [(0, columns * step - length)])
     parts = np.reshape(parts, (*parts.shape[:-1], columns, step))

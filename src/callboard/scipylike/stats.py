@@ -129,7 +129,7 @@ def entropy(np: Any, pk: Array, qk: Maybe = None, base: float | None = None, axi
 
 @function("stats")
 def rankdata(np: Any, a: Array, method: str = "average", *, axis: int | None = None) -> Any:
-    """Ranks from 1; equal values get the ``average``, ``min`` or ``max`` of theirs, or are counted by place (``ordinal``).
+    """Ranks from 1; equal values get the ``average``, ``min`` or ``max`` of theirs, or count by place (``ordinal``).
 
     The ranks of ``average`` are f64, the others i64. NaN has no rank of its own here.
     """
