@@ -1,6 +1,8 @@
 """Functions of ``dev.scipy`` give what SciPy gives: one line a case, run with both."""
 
 import operator
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -13,6 +15,8 @@ import scipy.stats
 
 import callboard as cb
 from callboard.scipylike.missing import left_out
+from callboard.scipylike.namespace import SECTIONS
+from callboard.scipylike.namespace import names as names_of
 from callboard.scipylike.table import TABLE
 
 RNG = numpy.random.default_rng(0)
@@ -224,3 +228,11 @@ def test_wrong_arguments_are_refused_with_a_cure(dev: cb.sync.Device, line: str)
     there = {name: dev.np.asarray(x) for name, x in HOST.items()}
     with pytest.raises((ValueError, TypeError), match=REFUSED[line]):
         eval(line, {**there, **{name: getattr(dev.scipy, name) for name in ("signal", "ndimage", "stats")}})
+
+
+def test_the_guide_lists_every_function() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "from-numpy.md").read_text()
+    listed = guide.partition("## SciPy's names")[2].partition("These differences remain")[0]
+    for section in SECTIONS:
+        line = " ".join(listed.partition(f"* `{section}` (")[2].partition("* `")[0].split())
+        assert set(re.findall(r"`(\w+)`", line.partition("): ")[2])) == names_of(section) - {"norm"}, section

@@ -45,7 +45,7 @@ def _segments(np: Any, x: Any, length: int, step: int) -> Any:
 def _spectra(
     np: Any, x: Any, fs: float, win: Any, noverlap: int | None, nfft: int | None, detrend: Any, sides: bool | None
 ) -> tuple[Any, Any, Any, bool]:
-    """Frequencies, times, and the spectra ``(..., frequencies, times)`` of windowed segments; whether one side is left."""
+    """Frequencies, times, spectra ``(..., frequencies, times)`` of windowed segments, and whether one side is left."""
     length = len(win)
     noverlap = length // 2 if noverlap is None else noverlap
     nfft = length if nfft is None else nfft
