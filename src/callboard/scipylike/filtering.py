@@ -1,8 +1,8 @@
 """``scipy.signal``: convolutions by FFT, recursive filters by blocks and doubling, resampling, trends.
 
-A recursive filter is a linear recurrence of a state, ``z' = A z + B x`` and ``y = C z + D x`` (SciPy's transposed direct
-form II). A block of ``BLOCK`` samples is a product with a triangular Toeplitz matrix; the states between blocks are summed
-by doubling with powers of ``A`` (Blelloch, *Prefix sums and their applications*, 1990): ``log2(blocks)`` products.
+A recursive filter is a linear recurrence of a state, ``z' = A z + B x`` and ``y = C z + D x`` (SciPy's transposed
+direct form II). A block of samples is a product with a triangular Toeplitz matrix; the states between blocks are summed by
+doubling with powers of ``A`` (Blelloch, *Prefix sums and their applications*, 1990): ``log2(blocks)`` products.
 """
 
 from typing import Any
