@@ -151,6 +151,16 @@ def test_lines_give_what_scipys_give(dev: cb.sync.Device, section: str) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.parametrize("order, edge", [(6, 0.05), (8, 0.1), (3, 0.5)])
+def test_filters_of_high_order_keep_their_digits(dev: cb.sync.Device, order: int, edge: float) -> None:
+    b, a = scipy.signal.butter(order, edge)
+    x = numpy.random.default_rng(1).normal(size=5000)
+    for taps in (b, [0.0, 0.0, *b[2:]], [*b, 0.5], b[:1]):
+        got = dev.scipy.signal.lfilter(taps, a, dev.put(x)).get()
+        want = scipy.signal.lfilter(taps, a, x)
+        assert abs(got - want).max() <= 1e-8 * abs(want).max()
+
+
 async def test_in_asyncio_nothing_waits() -> None:
     async with cb.device("cpu", isolation="thread", standby=None) as gpu:
         x, ba = gpu.put(HOST["x"]), COEFFICIENTS["ba"]

@@ -1,8 +1,8 @@
 """``scipy.signal``: convolutions by FFT, recursive filters by blocks and doubling, resampling, trends.
 
 A recursive filter is a linear recurrence of a state, ``z' = A z + B x`` and ``y = C z + D x`` (SciPy's transposed
-direct form II). A block of samples is a product with a triangular Toeplitz matrix; the states between blocks are summed by
-doubling with powers of ``A`` (Blelloch, *Prefix sums and their applications*, 1990): ``log2(blocks)`` products.
+direct form II). A block of samples is a product with a triangular Toeplitz matrix; the states between blocks are summed
+by doubling with powers of ``A`` (Blelloch, *Prefix sums and their applications*, 1990): ``log2(blocks)`` products.
 """
 
 from typing import Any
@@ -163,7 +163,8 @@ def lfilter(np: Any, b: Any, a: Any, x: Array, axis: int = -1, zi: Maybe = None)
     """The filter with numerator ``b`` and denominator ``a`` along an axis; with ``zi`` also the last state.
 
     Coefficients are read on the host. The recursion runs by blocks, so results differ from SciPy's by rounding; f64
-    coefficients make f64 results, as in SciPy.
+    coefficients make f64 results, as in SciPy. With ``zi`` the digits that are lost grow with the order: prefer
+    :func:`sosfilt` above 4.
     """
     b, a = (numpy.atleast_1d(host_values(name, value)) for name, value in (("b", b), ("a", a)))
     if b.ndim != 1 or a.ndim != 1 or not a.size or a[0] == 0:
@@ -175,6 +176,8 @@ def lfilter(np: Any, b: Any, a: Any, x: Array, axis: int = -1, zi: Maybe = None)
     state = None if zi is None else np.moveaxis(floats(np, zi), axis, -1)
     if state is not None and state.shape[-1] != order:
         raise ValueError(f"zi has {state.shape[-1]} numbers along the axis, and the filter has a state of {order}")
+    if zi is None and order > 2 and a[1:].any() and b.any() and not numpy.iscomplexobj(b + a):
+        return np.moveaxis(_in_sections(np, b, a, x), -1, axis)
     found, last = _filtered(np, b, a, x, state)
     found = np.moveaxis(found, -1, axis)
     return found if zi is None else (found, np.moveaxis(last, -1, axis))
@@ -194,6 +197,17 @@ def sosfilt(np: Any, sos: Any, x: Array, axis: int = -1, zi: Maybe = None) -> An
         lasts.append(last)
     x = np.moveaxis(x, -1, axis)
     return x if zi is None else (x, np.moveaxis(np.stack(lasts), -1, axis % x.ndim + 1))
+
+
+def _in_sections(np: Any, b: Any, a: Any, x: Any) -> Any:
+    """The filter as sections of order two: powers of the matrix of a higher order lose digits."""
+    from scipy.signal import tf2sos  # takes long to import
+
+    delay, n = int(numpy.flatnonzero(b)[0]), x.shape[-1]
+    x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(delay, 0)])[..., :n]
+    for row in tf2sos(numpy.roll(b, -delay), a):
+        x = _filtered(np, row[:3], row[3:], x, None)[0]
+    return x
 
 
 def _promoted(np: Any, x: Any, *coefficients: Any) -> Any:

@@ -37,8 +37,8 @@ LEFT_OUT: Mapping[str, tuple[str, str]] = {
         "scipy.special with x.get()",
         (
             "special.digamma special.polygamma special.ndtri special.erfinv special.erfcinv "
-            "special.i0 special.i0e special.i1 special.i1e special.j0 special.j1 special.y0 special.y1 special.gammainc "
-            "special.log_ndtr special.gammaincc special.betainc special.zeta special.exp1"
+            "special.i0 special.i0e special.i1 special.i1e special.j0 special.j1 special.y0 special.y1 "
+            "special.gammainc special.log_ndtr special.gammaincc special.betainc special.zeta special.exp1"
         ),
     ),
     "its probability needs betainc, which expressions of elements lack": (
