@@ -25,14 +25,14 @@ LAYERS: dict[str, set[str]] = {
     "kernel": {"actors", "core"},
     "arrays": {"actors", "core", "kernel"},
     "numpylike": {"actors", "core", "kernel", "arrays"},
-    "device": {"actors", "core", "events", "kernel", "arrays", "numpylike"},
+    "scipylike": {"actors", "core", "arrays", "numpylike"},
+    "device": {"actors", "core", "events", "kernel", "arrays", "numpylike", "scipylike"},
     "multi_device": {"actors", "core", "events", "kernel", "device"},
     "telemetry": {"actors", "core", "events", "kernel", "device"},  # samples the state of lower layers
-    # Fixtures and wrappers around devices; users import it, the library does not.
-    "testing": {"actors", "core", "kernel", "device", "root"},
+    "testing": {"actors", "core", "kernel", "device", "root"},  # for users; the library does not import it
     "backends": {"core", "kernel"},
 }
-_BELOW_BLUEPRINTS = set("actors core events kernel arrays numpylike device multi_device telemetry".split())  # noqa: SIM905
+_BELOW_BLUEPRINTS = set("actors core events kernel arrays numpylike scipylike device multi_device telemetry".split())  # noqa: SIM905
 LAYERS |= {name: set(_BELOW_BLUEPRINTS) for name in ("patterns", "train", "agents", "realtime")}
 LAYERS["agents"] |= {"patterns"}  # the stages of a pipeline are servers
 LAYERS["serve"] = _BELOW_BLUEPRINTS | {"patterns", "train", "agents", "realtime", "root"}

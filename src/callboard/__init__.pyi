@@ -5,6 +5,7 @@ A public name is one line here, ``from callboard.x import Name as Name``.
 
 from callboard import np as np
 from callboard import observability as observability
+from callboard import scipy as scipy
 from callboard import sync as sync
 from callboard import xp as xp
 from callboard.actors import Actor as Actor

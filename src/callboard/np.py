@@ -12,7 +12,7 @@ from callboard.core.ref import GpuRef
 from callboard.numpylike.missing import unknown
 from callboard.numpylike.namespace import OF_NUMPY, SECTIONS, Numpy, names
 
-__all__ = ["default"]
+__all__ = ["default", "of"]
 
 
 def default() -> Numpy:
@@ -22,6 +22,12 @@ def default() -> Numpy:
     return found
 
 
+def of(values: Any) -> Numpy:
+    """The namespace of the first array in these values, and in lists of them; else the default device's."""
+    ref = _ref_in(values)
+    return default() if ref is None else ref._port.services.np
+
+
 class _Named:
     """A function, a ufunc or a section: looked up on the device of the arrays when it is called."""
 
@@ -29,8 +35,7 @@ class _Named:
         self._path = path
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        ref = _ref_in((*args, *kwargs.values()))
-        np = default() if ref is None else ref._port.services.np
+        np = of((*args, *kwargs.values()))
         return operator.attrgetter(self._path)(np)(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

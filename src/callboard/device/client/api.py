@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from callboard.kernel.sparse_lt.api import SparseLtApi
     from callboard.kernel.tensor.api import TensorApi
     from callboard.numpylike.namespace import Numpy
+    from callboard.scipylike.namespace import Scipy
     from callboard.telemetry.profiling.profile import Profile
 
 __all__ = ["DeviceApi", "Shape"]
@@ -148,6 +149,13 @@ class DeviceApi(Handle, Generic[Mode]):
         """NumPy's names, parameters and defaults on this device: ``np.sum(x, 0)``, ``np.linalg.norm(x)``."""
         namespace: Numpy = self._port.services.np
         return namespace
+
+    @property
+    def scipy(self) -> "Scipy":
+        """SciPy's names and parameters on this device: ``scipy.signal.fftconvolve(a, b)``, ``scipy.special.erf(x)``."""
+        from callboard.scipylike.namespace import Scipy  # with many functions
+
+        return Scipy(self.np)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *plugins.library_names()})

@@ -1,0 +1,58 @@
+"""Names of SciPy that ``dev.scipy`` lacks: why, and what to use instead."""
+
+from collections.abc import Mapping
+
+__all__ = ["LEFT_OUT", "left_out"]
+
+LEFT_OUT: Mapping[str, tuple[str, str]] = {
+    "a design of filters: a few numbers, which the host makes": (
+        "scipy.signal, whose coefficients the filters here take",
+        "signal.butter signal.cheby1 signal.cheby2 signal.ellip signal.bessel signal.firwin signal.freqz",
+    ),
+    "the transforms keep no object; not built": (
+        "signal.stft and signal.istft",
+        "signal.ShortTimeFFT",
+    ),
+    "not built: they run a filter forwards and backwards from states of the host": (
+        "lfilter or sosfilt, np.flip, and again",
+        "signal.filtfilt signal.sosfiltfilt",
+    ),
+    "components of an image need a number of passes that its values decide; not built": (
+        "scipy.ndimage.label(x.get())",
+        "ndimage.label ndimage.find_objects ndimage.watershed_ift ndimage.binary_fill_holes",
+    ),
+    "a selection of each pixel's neighbours: no part exists": (
+        "scipy.ndimage with x.get()",
+        "ndimage.median_filter ndimage.percentile_filter ndimage.rank_filter",
+    ),
+    "coordinates that differ by pixel: a gather in several axes": (
+        "ndimage.shift and ndimage.zoom with order=1, or scipy.ndimage with x.get()",
+        "ndimage.rotate ndimage.affine_transform ndimage.map_coordinates ndimage.geometric_transform",
+    ),
+    "splines are not built": (
+        "ndimage.zoom with order=1",
+        "ndimage.spline_filter ndimage.spline_filter1d",
+    ),
+    "a function that expressions of elements lack": (
+        "scipy.special with x.get()",
+        (
+            "special.digamma special.polygamma special.ndtri special.erfinv special.erfcinv "
+            "special.i0 special.i0e special.i1 special.i1e special.j0 special.j1 special.y0 special.y1 "
+            "special.gammainc special.log_ndtr special.gammaincc special.betainc special.zeta special.exp1"
+        ),
+    ),
+    "its probability needs betainc, which expressions of elements lack": (
+        "np.corrcoef, or scipy.stats with x.get()",
+        "stats.pearsonr stats.spearmanr stats.linregress stats.ttest_ind stats.ttest_1samp stats.ttest_rel",
+    ),
+    "the inverse of erfc, which expressions of elements lack": (
+        "scipy.stats.norm.ppf with x.get()",
+        "stats.norm.ppf stats.norm.isf",
+    ),
+}
+"""By reason: what to use in their place, and the names."""
+
+
+def left_out() -> dict[str, tuple[str, str]]:
+    """The reason and the alternative of each name that is left out."""
+    return {name: (why, use) for why, (use, names) in LEFT_OUT.items() for name in names.split()}

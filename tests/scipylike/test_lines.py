@@ -1,0 +1,248 @@
+"""Functions of ``dev.scipy`` give what SciPy gives: one line a case, run with both."""
+
+import operator
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import scipy
+import scipy.ndimage
+import scipy.signal
+import scipy.special
+import scipy.stats
+
+import callboard as cb
+from callboard.scipylike.missing import left_out
+from callboard.scipylike.namespace import SECTIONS
+from callboard.scipylike.namespace import names as names_of
+from callboard.scipylike.table import TABLE
+
+RNG = numpy.random.default_rng(0)
+HOST: dict[str, Any] = {
+    "x": RNG.normal(size=300),
+    "g": RNG.normal(size=(3, 200)).astype("f4"),
+    "c": RNG.normal(size=(150,)) + 1j * RNG.normal(size=150),
+    "k": RNG.random(8),
+    "p": RNG.uniform(0.01, 0.99, (4, 5)),
+    "q": RNG.uniform(0.01, 0.99, (4, 5)),
+    "im": RNG.random((16, 21)),
+    "im4": RNG.random((9, 8)).astype("f4"),
+    "vol": RNG.random((5, 6, 7)),
+    "whole": RNG.integers(-9, 9, 40),
+    "byte": RNG.integers(0, 200, (6, 7)).astype("u1"),
+    "lab": RNG.integers(0, 4, (16, 21)),
+    "e": numpy.array([-numpy.inf, -40.0, -1.0, 0.0, 1e-3, 1.0, 40.0, 800.0, numpy.inf, numpy.nan]),
+}
+COEFFICIENTS = {
+    "ba": scipy.signal.butter(4, 0.2),
+    "sos": scipy.signal.butter(6, [0.1, 0.4], btype="band", output="sos"),
+    "fir": (scipy.signal.firwin(21, 0.3), 1.0),
+    "hp": scipy.signal.cheby1(3, 1, 0.05, btype="high"),
+    "w3": numpy.arange(9.0).reshape(3, 3),
+    "w2": numpy.array([[1.0, 2], [3, -1]]),
+}
+SIGNAL = """
+convolve(x, k) | convolve(x, k, "same") | convolve(x, k, "valid") | convolve(k, x, "same")
+convolve(whole, whole[:5]) | convolve(im, im[:3, :4]) | convolve(c, k) | convolve(k, x, "valid")
+convolve(g[0], g[1], mode="same", method="fft") | correlate(x, k) | correlate(x, k, "same")
+correlate(x, k, mode="valid") | correlate(c, c[:20]) | correlate(k, x) | correlate(k, x, "same") | correlate(x, c[:9])
+fftconvolve(x, k) | fftconvolve(g, g, "same", axes=1) | fftconvolve(g, g[:1], axes=-1) | fftconvolve(whole, whole)
+oaconvolve(x, k) | oaconvolve(g, g[:, :9], "valid", axes=[1]) | fftconvolve(im, im, axes=0) | hilbert(x) | hilbert(g)
+hilbert(g, axis=0) | hilbert(x, 128) | hilbert(x[:151]) | resample(x, 100) | resample(x, 451) | resample(x[:151], 80)
+resample(x[:151], 301) | resample(g, 60, axis=1) | resample(c, 80) | resample(x, 300) | resample(c, 301)
+resample(x, 99) | resample(c, 76) | resample(x, 600) | resample(c, 75) | resample(x, 2) | resample(x, 1) | detrend(x)
+detrend(g) | detrend(g, axis=0) | detrend(x, type="constant") | detrend(whole) | lfilter(*ba, x) | lfilter(*ba, g)
+lfilter(*ba, im, axis=0) | lfilter(*fir, x) | lfilter(*hp, x) | lfilter([1.0], [1.0, -0.9], x)
+lfilter([2.0], [4.0], x) | lfilter(*ba, x, zi=k[:4]) | lfilter(*ba, x[:10], zi=k[:4]) | lfilter(*ba, c)
+lfilter(*ba, x[:128], zi=k[:4]) | lfilter(*ba, x[:64], zi=k[:4]) | lfilter(*ba, whole) | lfilter(*ba, vol, axis=1)
+lfilter([1.0, 0.5], [1.0], x) | lfilter([1j, 0.5], [1.0, 0.3j], x) | sosfilt(sos, x) | sosfilt(sos, g)
+sosfilt(sos, im, axis=0) | sosfilt(sos, x, zi=numpy.ones((6, 2))) | stft(x) | stft(x, nperseg=64)
+stft(g, 8e3, "hamming", 50, 40) | stft(x, nperseg=64, boundary=None, padded=False) | stft(x, nperseg=33, nfft=64)
+stft(c, nperseg=64, return_onesided=False) | stft(im, nperseg=8, axis=0)
+stft(x, nperseg=64, scaling="psd", detrend="linear") | stft(vol, nperseg=4, axis=1) | stft(vol, nperseg=4, axis=-2)
+istft(stft(x, nperseg=64)[2], nperseg=64) | istft(stft(g, nperseg=50, noverlap=40)[2], nperseg=50, noverlap=40)[1]
+istft(stft(c, nperseg=64, return_onesided=False)[2], input_onesided=False) | istft(stft(x, nperseg=64)[2])
+istft(stft(x, nperseg=64, boundary=None)[2], boundary=False, window="hann") | spectrogram(x)
+spectrogram(x, 100.0, nperseg=64) | spectrogram(g, nperseg=50, noverlap=10, scaling="spectrum")
+spectrogram(x, nperseg=64, mode="magnitude") | spectrogram(x, nperseg=63, mode="complex")
+spectrogram(im, nperseg=9, axis=0) | welch(x) | welch(x, 10.0, nperseg=64) | welch(g, nperseg=50, detrend=False)
+welch(c, nperseg=64) | welch(im, axis=0) | welch(x, 1.0, "hamming", 65, 32, 128, "linear", True, "spectrum")
+periodogram(x) | periodogram(g, 4.0, "hann") | csd(x, x[::-1], nperseg=64) | coherence(x, x[::-1], nperseg=32)
+get_window("hann", 16) | get_window(("kaiser", 4.0), 9)
+"""
+NDIMAGE = """
+gaussian_filter(im, 1.0) | gaussian_filter(im, (2, 0.5), mode="nearest") | gaussian_filter(im4, 1.5)
+gaussian_filter(im, 0) | gaussian_filter(im, 1, order=1) | gaussian_filter(im, 2, order=(0, 2), mode="mirror")
+gaussian_filter(vol, 0.7, mode="wrap") | gaussian_filter(im, 1, mode="constant", cval=2.0)
+gaussian_filter(im, 1.0, radius=2) | gaussian_filter(vol, 1, axes=(0, 2)) | gaussian_filter(im, 1, order=3)
+gaussian_filter1d(im, 1.2) | gaussian_filter1d(im, 1.2, 0, 1, truncate=3.0)
+gaussian_filter(im, 1, mode=("wrap", "reflect")) | gaussian_filter(byte, 1.0, output="f8") | gaussian_filter(im, 9.0)
+sobel(im) | sobel(im, 0) | sobel(im4, mode="constant") | prewitt(im, 0) | laplace(im) | laplace(im, mode="wrap")
+sobel(vol, 1) | uniform_filter(im) | uniform_filter(im, 4) | uniform_filter(im, (3, 5), mode="mirror")
+uniform_filter(im4, 2) | convolve(im, w3) | convolve(im, w2) | convolve(im, w3, mode="constant", cval=1.0)
+convolve(im, w3, origin=1) | correlate(im, w3) | correlate(im, w2, mode="wrap") | correlate(im, w3, origin=(0, -1))
+correlate(im, w2, output="f4") | correlate1d(im, [1.0, 2.0, 4.0]) | correlate1d(im, [1.0, 2.0], 0)
+convolve1d(im, [1.0, 2.0]) | convolve1d(im, [1, 2, 4], 0) | maximum_filter(im, 3) | minimum_filter(im, (2, 5))
+maximum_filter(byte, 3, mode="constant") | minimum_filter(im, 4, mode="wrap") | sum_labels(im) | sum_labels(im, lab)
+sum_labels(im, lab, [0, 1, 3, 7]) | sum_labels(im, lab, 2) | sum(im, lab, [1, 2]) | mean(im)
+mean(im, lab, [0, 1, 3]) | mean(im, lab, 2) | mean(im, lab) | shift(im, 1.5, order=1)
+shift(im, (2, -1.25), order=1, mode="nearest") | shift(im, 1.25, order=0) | shift(im, 3, order=1, cval=4.0)
+shift(im, (0.3, -9.2), order=1, mode="mirror") | shift(im, 7.7, order=1, mode="reflect")
+shift(im4, -2, order=0, mode="nearest") | zoom(im, 2, order=1) | zoom(im, (0.5, 1.7), order=1) | zoom(im4, 3, order=0)
+zoom(vol, (1, 2, 0.5), order=1)
+"""
+SPECIAL = """
+erf(x) | erfc(x) | gamma(p) | gammaln(p * 9) | expit(x) | expit(e) | logit(p) | log_expit(e) | ndtr(x) | entr(e)
+exp2(x) | exp10(x) | expm1(x) | log1p(p) | cbrt(x) | sinc(x) | xlogy(p, q) | xlogy(e, abs(e)) | xlog1py(p, q)
+rel_entr(p, q) | rel_entr(e, e[::-1]) | kl_div(p, q) | kl_div(e, e[::-1]) | huber(0.5, x) | pseudo_huber(0.5, x)
+betaln(p, q) | erf(g) | erf(whole) | expit(g) | entr(whole) | sinc(whole) | logsumexp(x) | logsumexp(p, 1)
+logsumexp(p, axis=0, keepdims=True) | logsumexp(p, axis=1, b=q) | softmax(p) | softmax(p, axis=1) | log_softmax(p, 0)
+softmax(g, axis=-1) | logsumexp(g) | logsumexp(e[:8]) | softmax(whole)
+"""
+STATS = """
+zscore(x) | zscore(p) | zscore(p, 1, ddof=1) | zscore(g, axis=None) | zmap(p, q) | moment(x, 3) | moment(p, 2, 1)
+skew(x) | skew(p, 1) | skew(x, bias=False) | kurtosis(x) | kurtosis(p, 1, False) | kurtosis(x, bias=False)
+describe(x) | describe(p, 1) | describe(p, axis=None, ddof=0) | sem(x) | sem(p, 1) | variation(p) | gmean(p)
+gmean(p, axis=None) | hmean(p, 1) | entropy(p) | entropy(p, q) | entropy(p, base=2) | entropy(p, axis=1) | rankdata(x)
+rankdata(whole) | rankdata(whole, "min") | rankdata(whole, "max") | rankdata(whole, "ordinal") | rankdata(p, axis=1)
+rankdata(p) | norm.pdf(x) | norm.pdf(x, 1, 2) | norm.logpdf(x, 1, scale=2.5) | norm.cdf(x) | norm.cdf(x, loc=0.5)
+norm.sf(x, 0.5, 3.0) | norm.pdf(whole) | norm.cdf(e) | zscore(whole) | describe(g, 1)
+"""
+CASES = [
+    (section, line.strip())
+    for section, lines in {"signal": SIGNAL, "ndimage": NDIMAGE, "special": SPECIAL, "stats": STATS}.items()
+    for line in lines.replace("\n", "|").split("|")
+    if line.strip()
+]
+
+
+def names(section: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+    parts = {name: getattr(section, name) for name in dir(section) if not name.startswith("_")}
+    return {**parts, **arrays, **COEFFICIENTS, "numpy": numpy, "abs": abs}
+
+
+def same(got: Any, want: Any, line: str) -> None:
+    if isinstance(want, tuple):
+        assert len(got) == len(want), line
+        for one, other in zip(got, want, strict=True):
+            same(one, other, line)
+        return
+    got = got.get() if isinstance(got, cb.GpuRef) else got
+    want = numpy.asarray(want)
+    single = numpy.asarray(got).dtype in ("f4", "c8")
+    rtol, atol = (2e-4, 2e-5) if single else (1e-9, 1e-10)
+    numpy.testing.assert_allclose(got, want, rtol, atol, err_msg=line)
+    assert numpy.asarray(got).dtype == want.dtype, f"{line}: {numpy.asarray(got).dtype}, not {want.dtype}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("section", ["signal", "ndimage", "special", "stats"])
+def test_lines_give_what_scipys_give(dev: cb.sync.Device, section: str) -> None:
+    there = names(getattr(dev.scipy, section), {name: dev.np.asarray(x) for name, x in HOST.items()})
+    here = names(getattr(scipy, section), HOST)
+    failed = []
+    for line in (line for part, line in CASES if part == section):
+        try:
+            same(eval(line, there), eval(line, here), line)
+        except Exception as e:
+            failed.append(f"{line}: {type(e).__name__} {' '.join(str(e).split())[:300]}")
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("order, edge", [(6, 0.05), (8, 0.1), (3, 0.5)])
+def test_filters_of_high_order_keep_their_digits(dev: cb.sync.Device, order: int, edge: float) -> None:
+    b, a = scipy.signal.butter(order, edge)
+    x = numpy.random.default_rng(1).normal(size=5000)
+    for taps in (b, [0.0, 0.0, *b[2:]], [*b, 0.5], b[:1]):
+        got = dev.scipy.signal.lfilter(taps, a, dev.put(x)).get()
+        want = scipy.signal.lfilter(taps, a, x)
+        assert abs(got - want).max() <= 1e-8 * abs(want).max()
+
+
+async def test_in_asyncio_nothing_waits() -> None:
+    async with cb.device("cpu", isolation="thread", standby=None) as gpu:
+        x, ba = gpu.put(HOST["x"]), COEFFICIENTS["ba"]
+        numpy.testing.assert_allclose(
+            await gpu.scipy.signal.lfilter(*ba, x).get(), scipy.signal.lfilter(*ba, HOST["x"])
+        )
+        f, _, z = gpu.scipy.signal.stft(x, nperseg=64)
+        numpy.testing.assert_allclose(await z.get(), scipy.signal.stft(HOST["x"], nperseg=64)[2], atol=1e-12)
+        assert isinstance(f, cb.GpuRef)
+        image = gpu.scipy.ndimage.gaussian_filter(gpu.put(HOST["im"]), 2.0)
+        numpy.testing.assert_allclose(await image.get(), scipy.ndimage.gaussian_filter(HOST["im"], 2.0))
+        assert await gpu.scipy.stats.norm.cdf(x).get() == pytest.approx(scipy.stats.norm.cdf(HOST["x"]))
+        with pytest.raises(TypeError, match=r"b is on the device, .* give a list"):
+            gpu.scipy.signal.lfilter(x, [1.0], x)
+
+
+def test_the_module_computes_on_the_device_of_the_arrays(dev: cb.sync.Device) -> None:
+    x = dev.put(HOST["x"])
+    found = cb.scipy.special.erf(x)
+    assert found.device == x.device
+    numpy.testing.assert_allclose(found.get(), scipy.special.erf(HOST["x"]))
+    numpy.testing.assert_allclose(cb.scipy.stats.norm.pdf(x).get(), scipy.stats.norm.pdf(HOST["x"]))
+    assert {"signal", "ndimage", "special", "stats"} <= set(dir(cb.scipy))
+    assert "stft" in dir(cb.scipy.signal)
+    assert "stft" in dir(dev.scipy.signal)
+    assert repr(cb.scipy.signal) == "<cb.scipy.signal>"
+    assert repr(dev.scipy.stats.norm).startswith("<scipy.stats.norm of ")
+    with pytest.raises(AttributeError, match="betainc"):
+        _ = cb.scipy.stats.pearsonr
+
+
+def test_what_is_left_out_is_a_name_of_scipys_with_a_reason(dev: cb.sync.Device) -> None:
+    for path, (why, use) in left_out().items():
+        assert operator.attrgetter(path)(scipy) is not None
+        section, _, name = path.rpartition(".")
+        with pytest.raises(AttributeError) as e:
+            operator.attrgetter(path)(dev.scipy)
+        assert str(e.value) == f"scipy.{section} has no {name!r} on a device ({why}); use {use}"
+    for path in TABLE:
+        assert operator.attrgetter(path)(scipy) is not None, path
+    with pytest.raises(AttributeError, match="fftconvolve"):
+        _ = dev.scipy.signal.fftconvolv
+
+
+REFUSED = {
+    "signal.stft(x, nperseg=64, noverlap=64)": "noverlap is 64; it must be at least 0 and less than nperseg, 64",
+    "signal.stft(x, nperseg=64, nfft=8)": "nfft is 8; it must be at least nperseg, 64",
+    "signal.stft(x, window=k, nperseg=9)": r"window has the shape \(8,\), nperseg is 9",
+    "signal.stft(x, boundary='odd')": "boundary is 'odd'; use 'zeros' or None",
+    "signal.spectrogram(x, mode='angle')": "mode is 'angle'; use 'psd', 'complex' or 'magnitude'",
+    "signal.welch(x, average='median')": "average is 'median'; only 'mean' is supported",
+    "signal.welch(x, scaling='loud')": "scaling is 'loud'; use 'density' or 'spectrum'",
+    "signal.convolve(x, im)": "both must have as many axes",
+    "signal.convolve(x, x, 'half')": "mode is 'half'; use 'full', 'same' or 'valid'",
+    "signal.convolve(x, x, method='fast')": "method is 'fast'",
+    "signal.convolve(x, x, shape=2)": "scipy.signal.convolve: got an unexpected keyword argument 'shape'; the sup",
+    "signal.detrend(x, type='cubic')": "the kind of trend is 'cubic'",
+    "signal.lfilter([1.0], [0.0], x)": r"a\[0\] must not be 0",
+    "signal.lfilter([1.0, 2.0], [1.0], x, zi=k)": "zi has 8 numbers along the axis, and the filter has a state of 1",
+    "signal.sosfilt([[1.0, 2.0]], x)": r"sos must have the shape \(sections, 6\)",
+    "signal.hilbert(c)": "x must be real",
+    "ndimage.gaussian_filter(im, -1.0)": "sigma is -1.0; it must be at least 0",
+    "ndimage.gaussian_filter(im, (1.0, 2.0, 3.0))": "3 values are given for 2 axes",
+    "ndimage.sobel(im, mode='round')": "mode is 'round'; use one of reflect",
+    "ndimage.convolve(im, [1.0, 2.0])": "weights have 1 axes, and the input has 2",
+    "ndimage.correlate1d(im, [1.0, 2.0], origin=3)": "origin is 3; it must keep the kernel of 2 over its pixel",
+    "ndimage.zoom(im, 2)": "order is 3; use order=0 or order=1: splines are not built",
+    "ndimage.shift(im, 2, order=1, mode='wrap')": "mode is 'wrap'; use 'constant', 'nearest', 'mirror' or 'reflect'",
+    "stats.rankdata(x, 'dense')": "method is 'dense'",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_wrong_arguments_are_refused_with_a_cure(dev: cb.sync.Device, line: str) -> None:
+    there = {name: dev.np.asarray(x) for name, x in HOST.items()}
+    with pytest.raises((ValueError, TypeError), match=REFUSED[line]):
+        eval(line, {**there, **{name: getattr(dev.scipy, name) for name in ("signal", "ndimage", "stats")}})
+
+
+def test_the_guide_lists_every_function() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "from-numpy.md").read_text()
+    listed = guide.partition("## SciPy's names")[2].partition("These differences remain")[0]
+    for section in SECTIONS:
+        line = " ".join(listed.partition(f"* `{section}` (")[2].partition("* `")[0].split())
+        assert set(re.findall(r"`(\w+)`", line.partition("): ")[2])) == names_of(section) - {"norm"}, section
