@@ -1,6 +1,7 @@
 """``callboard cutlass prebuild``: compile CUTLASS's templates of products ahead, into the cache."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from callboard.kernel.cutlass.epilogue import INPUTS, UNARY, EpilogueVisitorTree
 
 __all__ = ["add_cutlass", "product_of"]
 
+AHEAD = "callboard.backends.cuda.cutlass.ahead"
+"""The backend's module that compiles; it needs no device."""
 FACTORS = ("f16", "bf16", "f8_e4m3")
 RESULTS = ("f16", "bf16", "f32", "f8_e4m3", "i8")
 PER = {"bias": "column", "scale": "tensor"}
@@ -49,29 +52,16 @@ def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile a product's template; the exit code."""
-    from callboard.backends.cuda.cutlass import nvcc
-    from callboard.backends.cuda.cutlass.templated import ARCHITECTURE
-    from callboard.backends.cuda.cutlass.templates import gemm_text, why_no_template
     from callboard.core.errors import AccelError
 
+    given = arguments
     try:
-        op = product_of(
-            arguments.dtype, arguments.steps, arguments.out, arguments.addend, arguments.arrays, arguments.transposed
-        )
-        problem = op.problem()
-        if why := why_no_template(op, problem):
-            raise ValueError(f"there is no template: {why}")
-        text = gemm_text(op, problem)
-        title = f"{op.a.dtype} @ {op.b.dtype} -> {problem.result.dtype}, {' '.join(arguments.steps) or 'no epilogue'}"
-        if nvcc.is_built(text, ARCHITECTURE):
-            print(f"in the cache: {title}")
-        elif arguments.dry_run:
-            print(f"to compile for sm_{ARCHITECTURE}, {len(text)} characters: {title}")
-        else:
-            print(f"compiled for sm_{ARCHITECTURE}, {len(nvcc.built(text, ARCHITECTURE))} bytes: {title}")
+        op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed)
+        told = importlib.import_module(AHEAD).compile_ahead(op, given.dry_run)
     except (AccelError, ValueError) as e:
         print(f"callboard cutlass: {e}", file=sys.stderr)
         return 2
+    print(f"{told}, {' '.join(given.steps) or 'no epilogue'}")
     return 0
 
 
