@@ -40,7 +40,8 @@ async def test_groups_are_equal_to_a_loop_recorded_or_not() -> None:
         for each in OFFSETS:
             starts = dev.put(np.array(each, "i4"))
             direct = await grouped(x, starts).get()
-            replayed = await recording.replay(x=x, offsets=starts).get()
+            outs: Any = recording.replay(x=x, offsets=starts)
+            replayed = await outs.get()
             np.testing.assert_allclose(direct, looped(block, rows, each), rtol=1e-4, atol=1e-5)
             assert np.array_equal(direct, replayed)
 
@@ -102,12 +103,13 @@ async def test_weights_are_copied_again_after_a_loss() -> None:
 async def test_what_does_not_fit_is_named() -> None:
     up, down = np.zeros((3, 8, 6), "f4"), np.zeros((3, 6, 8), "f4")
     async with cb.device("cpu", isolation="thread") as dev, asyncio.timeout(LIMIT):
-        for given, says in (
+        wrong: Any = (
             ({"up": up[0], "down": down}, r"up is \[8, 6\]"),
             ({"up": up, "down": down[:2]}, r"down is float32\[2, 6, 8\]"),
             ({"up": up, "down": down.astype("f8")}, "down is float64"),
             ({"up": up, "down": down, "gate": down}, r"gate is float32\[3, 6, 8\]"),
-        ):
+        )
+        for given, says in wrong:
             with pytest.raises(ValueError, match=says):
                 cb.GroupedExperts(dev, **given)
         with pytest.raises(cb.ShapeError, match="no activation"):

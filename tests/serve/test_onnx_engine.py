@@ -134,7 +134,7 @@ async def test_no_request_fails_when_the_host_is_killed_between_them(path: Path)
                 await device.watch_generation().changed(generation)
 
         killer = asyncio.create_task(kill())
-        found = []
+        found: list[Any] = []
         while not killer.done() or len(found) < len(given):
             at = len(found) % len(given)
             found += await asyncio.gather(*(infer(http, x) for x in given[at : at + 6]))
