@@ -252,6 +252,7 @@ from callboard.patterns.moe.errors import BadExpertResult as BadExpertResult
 from callboard.patterns.moe.errors import BadGate as BadGate
 from callboard.patterns.moe.gate import Score as Score
 from callboard.patterns.moe.gate import TopK as TopK
+from callboard.patterns.moe.grouped import GroupedExperts as GroupedExperts
 from callboard.patterns.moe.results import MoeResult as MoeResult
 from callboard.patterns.moe.results import MoeStats as MoeStats
 from callboard.patterns.moe.server import MoeRouter as MoeRouter

@@ -19,6 +19,7 @@ COMMANDS = {
     "bench": "measuring.bench:add_bench",
     "serve": "serving.command:add_serve",
     "engine": "serving.engine:add_engine",
+    "cutlass": "serving.prebuild:add_cutlass",
     "train": "training.command:add_train",
     "host": "serving.host:add_host",
     "load": "load.command:add_load",

@@ -15,10 +15,11 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from callboard.device.client.handle import Device
 from callboard.events.names import check_name
+from callboard.patterns.contract.checks import check_choice
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.server import RequestServer
@@ -206,9 +207,10 @@ class App(WithRoutes, Ruled):
         max_batch: int = 1,
         max_queue: int = 1024,
         threads: int = 0,
+        engine: Literal["onnxruntime", "callboard"] = "onnxruntime",
         tenants: Tenants | None = None,
     ) -> None:
-        """Serve an ONNX file under ``/v2/models/<name>``, by ONNX Runtime in the device's host; for ``lifespan``.
+        """Serve an ONNX file under ``/v2/models/<name>``, on a device; for ``lifespan``.
 
         Inputs and outputs are those that the file declares; outputs that are not tensors are left out. Clients may
         reload it, with ``model_control``.
@@ -216,22 +218,29 @@ class App(WithRoutes, Ruled):
         Args:
             name, version, max_queue, tenants: See :meth:`add_model`.
             path: Path of the file.
-            device: Device that the model computes on: CUDA needs the package onnxruntime-gpu; else the CPU is used. Of
-                several, each has a replica, and there is one queue (:class:`ModelReplicaPool`).
+            device: Device that the model computes on. Of several, each has a replica, and there is one queue
+                (:class:`ModelReplicaPool`).
             max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
                 the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
-            threads: Threads of a call on the CPU; 0: ONNX Runtime's default.
+            threads: Threads of a call of ONNX Runtime on the CPU; 0: its default.
+            engine: ``"onnxruntime"``: in the device's host; on CUDA it needs the package onnxruntime-gpu, else it uses
+                the CPU. ``"callboard"``: the ops of the device (``dev.engine``), without texts.
 
         Raises:
             BackendUnavailable: ONNX Runtime is not installed (extra ``onnx``).
-            ActorStopped: The file cannot be read, or is not a model.
+            ActorStopped: ONNX Runtime cannot read the file, or it is not a model.
+            OSError, UnsupportedOp: With ``engine="callboard"``: it cannot be read; the engine lacks operators of it.
             ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file's inputs are not tensors, or
                 cannot be joined.
         """
         from callboard.serve.bundled.onnx import onnx_replicas
 
         self._check_new(name)  # before anything is opened
-        model, file = await onnx_replicas(device, Path(path), max_batch=max_batch, max_queue=max_queue, threads=threads)
+        check_choice("engine", engine, "onnxruntime", "callboard")
+        if threads and engine == "callboard":
+            raise ValueError(f"threads is {threads}, which is for ONNX Runtime; leave it out with engine='callboard'")
+        options: dict[str, Any] = {"max_batch": max_batch, "max_queue": max_queue, "threads": threads}
+        model, file = await onnx_replicas(device, Path(path), engine=engine, **options)
         inputs, outputs = file.tensors()
         self.add_model(
             name,

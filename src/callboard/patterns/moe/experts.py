@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from callboard.actors.loops.threads import Threads
 from callboard.core.ref import GpuRef
 from callboard.patterns.moe.arrays import Array
 from callboard.patterns.moe.dispatch import Dispatch, row_result
+from callboard.patterns.moe.grouped import GroupedExperts
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable, is_quick
 
 __all__ = ["Expert", "Experts"]
@@ -37,7 +38,7 @@ class Experts:
 
     Args:
         experts: The experts by number: a callable, or several equivalent ones. A call goes to the one with the fewest
-            pending rows.
+            pending rows. Or all of them as one :class:`GroupedExperts`, which is called once for all rows.
         shared: Called with all tokens.
         executor: The executor that calls all of them; see ``UserCall``.
         threads: Threads at most; None: as many as there are cores, and no more than experts.
@@ -49,7 +50,7 @@ class Experts:
 
     def __init__(
         self,
-        experts: Sequence[Expert | Sequence[Expert]],
+        experts: Sequence[Expert | Sequence[Expert]] | GroupedExperts,
         shared: Sequence[Expert],
         executor: Executor,
         threads: int | None,
@@ -61,8 +62,10 @@ class Experts:
         count = threads or min(len(experts) + len(shared), os.cpu_count() or 1)
         self._pool = Threads(count, "callboard-experts")
         self._executor: Executor = executor
+        self._count = len(experts)
+        self._grouped = experts if isinstance(experts, GroupedExperts) else None
         self._replicas: list[list[_Replica]] = []
-        for number, given in enumerate(experts):
+        for number, given in enumerate(() if isinstance(experts, GroupedExperts) else experts):
             several = given if isinstance(given, Sequence) else [given]
             if not several:
                 raise ValueError(f"expert {number} has no callable")
@@ -70,7 +73,7 @@ class Experts:
         self._shared = [self.caller(each) for each in shared]
 
     def __len__(self) -> int:
-        return len(self._replicas)
+        return self._count
 
     @property
     def elsewhere(self) -> bool:
@@ -109,19 +112,26 @@ class Experts:
             Exception: Raised by the first shared expert that failed.
         """
         numbers = [number for number, load in enumerate(plan.load.tolist()) if load]
-        calls: list[Coroutine[Any, Any, Array]] = [self._one(number, rows[plan.of(number)]) for number in numbers]
+        calls: list[Coroutine[Any, Any, Array]]
+        if self._grouped is None:
+            calls = [self._one(number, rows[plan.of(number)]) for number in numbers]
+        else:
+            run = partial(self._grouped.run, plan.offsets)
+            calls = [_result(run, rows, "the grouped experts", None)] if numbers else []
+        own = len(calls)
         calls += [_result(call, tokens, f"shared expert {n}", None) for n, call in enumerate(self._shared)]
         # One call needs no task of its own.
         found = [await _caught(calls[0])] if len(calls) == 1 else await asyncio.gather(*map(_caught, calls))
         results: dict[int, Array] = {}
         errors: dict[int, Exception] = {}
-        for number, each in zip(numbers, found, strict=False):
+        for at, number in enumerate(numbers):
+            each = found[at if self._grouped is None else 0]
             if isinstance(each, Exception):
                 errors[number] = each
             else:
-                results[number] = each
+                results[number] = each if self._grouped is None else each[plan.of(number)]
         shared: list[Array] = []
-        for each in found[len(numbers) :]:
+        for each in found[own:]:
             if isinstance(each, Exception):
                 raise each
             shared.append(each)
@@ -166,7 +176,7 @@ class Experts:
         return ended
 
 
-async def _result(call: UserCall, rows: Array, name: str, number: int | None) -> Array:
+async def _result(call: Callable[[Any], Awaitable[Any]], rows: Array, name: str, number: int | None) -> Array:
     try:
         found = await call(rows)
         if isinstance(found, GpuRef):

@@ -17,6 +17,7 @@ from callboard.patterns.moe.dispatch import Capacity, CapacityPolicy, Dispatch, 
 from callboard.patterns.moe.errors import BadGate
 from callboard.patterns.moe.experts import Expert, Experts
 from callboard.patterns.moe.gate import Choice, TopK, choose, jittered
+from callboard.patterns.moe.grouped import GroupedExperts
 from callboard.patterns.moe.results import MoeResult, MoeStats
 from callboard.patterns.requests.calling import Executor, deliverable
 from callboard.patterns.requests.entries import Entry, State
@@ -53,7 +54,8 @@ class MoeRouter(QueueServer[Any, MoeResult]):
         experts: Each gets rows ``[n, width]``, which it may overwrite, and returns one row for each of them, of any
             width that is the same for all experts. A plain function, an async one, a ``functools.partial`` of a
             resident actor's ``call``, or a chain of device ops; or a list of several that do the same, of which the one
-            with the fewest rows in it is called.
+            with the fewest rows in it is called. Or :class:`GroupedExperts`: all of them as grouped products on a
+            device, in one call.
         top_k: The number of experts a token has; or a :class:`TopK`, for how they are chosen and weighted.
         shared: Experts that get all tokens, and must not overwrite them; their results are added with weight 1.
         capacity: What happens to tokens whose expert is full: ``"dropless"`` (it never is), ``"drop"`` or
@@ -84,7 +86,7 @@ class MoeRouter(QueueServer[Any, MoeResult]):
     def __init__(
         self,
         gate: Callable[[Any], Any],
-        experts: Sequence[Expert | Sequence[Expert]],
+        experts: Sequence[Expert | Sequence[Expert]] | GroupedExperts,
         *,
         top_k: int | TopK = 2,
         shared: Sequence[Expert] = (),

@@ -9,13 +9,13 @@ import tomllib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 import callboard as cb
 from callboard.actors.errors import ActorStopped
-from callboard.core.errors import BackendUnavailable
+from callboard.core.errors import BackendUnavailable, UnsupportedOp
 from callboard.core.registry import resolve
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.fairshare.settings import Tenant
@@ -63,6 +63,7 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     max_batch: int = 1
     max_queue: int = 1024
     threads: int = 0
+    engine: Literal["onnxruntime", "callboard"] | None = None
     tenants: dict[str, float | _Tenant] | None = None
     replicas: int = 1
     devices: list[str] = []
@@ -84,6 +85,10 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
             _check_device("devices", place)
         if self.onnx is None and self.threads:
             raise ValueError("threads is for onnx only: for a function there is concurrency")
+        if self.onnx is None and self.engine is not None:
+            raise ValueError("engine is for onnx only")
+        if self.onnx is not None and self.threads and self.engine == "callboard":
+            raise ValueError('threads is for ONNX Runtime: leave it out with engine = "callboard"')
         if self.onnx is None and (self.devices or self.replicas != 1):
             raise ValueError("replicas and devices are for onnx only: for a function there is concurrency")
         if self.replicas < 1:
@@ -334,8 +339,9 @@ async def _lifespan(app: App, *, file: AppFile, path: Path, folder: Path) -> Asy
                     max_batch=model.max_batch,
                     max_queue=model.max_queue,
                     threads=model.threads,
+                    engine=model.engine or "onnxruntime",
                     tenants=model.shares(),
                 )
-            except (ActorStopped, ValueError) as e:
+            except (ActorStopped, OSError, UnsupportedOp, ValueError) as e:
                 raise BadAppFile(f"{path}: models.{name}: {e}") from e
         yield

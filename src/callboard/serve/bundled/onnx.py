@@ -1,4 +1,4 @@
-"""An ONNX file as a model: ONNX Runtime in the context host."""
+"""An ONNX file as a model: ONNX Runtime in the context host, or a plan of callboard's own engine."""
 
 import functools
 import importlib.util
@@ -8,14 +8,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import callboard as cb
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.bundled.joined import Joined
-from callboard.serve.tensors import Tensor
+from callboard.serve.bundled.onnxfile import OnnxEngine, OnnxFile, Opened
+from callboard.serve.bundled.onnxplan import opened_plan
 
-__all__ = ["OnnxFile", "OnnxModel", "onnx_replicas", "onnx_version", "opened"]
+__all__ = ["OnnxModel", "onnx_replicas", "onnx_version", "opened"]
 
 TYPES = {
     "tensor(bool)": "BOOL",
@@ -36,32 +35,6 @@ TYPES = {
 
 
 _log = logging.getLogger("callboard.serve")
-
-
-class OnnxFile(msgspec.Struct, frozen=True):
-    """The inputs and outputs of a file: name, datatype and shape, -1 for dynamic extents.
-
-    Attributes:
-        inputs: Inputs in the order of the file.
-        outputs: The outputs that are tensors of known types.
-        left_out: Names and types of the others.
-        provider: ONNX Runtime's execution provider for the file.
-    """
-
-    inputs: list[tuple[str, str, list[int]]]
-    outputs: list[tuple[str, str, list[int]]]
-    left_out: list[str]
-    provider: str
-
-    @property
-    def joins(self) -> bool:
-        """True if requests can be batched: the first extent of each input and output is dynamic."""
-        return all(shape[:1] == [-1] for _, _, shape in [*self.inputs, *self.outputs])
-
-    def tensors(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs and outputs as models declare them."""
-        inputs, outputs = ([Tensor(*each) for each in side] for side in (self.inputs, self.outputs))
-        return inputs, outputs
 
 
 class OnnxModel(cb.ResidentActor):
@@ -123,7 +96,7 @@ def _shape(dims: Sequence[Any]) -> list[int]:
     return [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in dims]
 
 
-async def opened(device: cb.Device, path: Path, threads: int = 0) -> tuple["cb.ResidentRef[OnnxModel]", OnnxFile]:
+async def opened(device: cb.Device, path: Path, threads: int = 0) -> Opened:
     """An actor with the file, and its inputs and outputs.
 
     Raises:
@@ -132,17 +105,26 @@ async def opened(device: cb.Device, path: Path, threads: int = 0) -> tuple["cb.R
         ValueError: It takes or gives something else than tensors.
     """
     if importlib.util.find_spec("onnxruntime") is None:
-        raise BackendUnavailable(f"{path} needs ONNX Runtime; install it with: pip install 'callboard[onnx]'")
+        raise BackendUnavailable(
+            f"{path} needs ONNX Runtime; install it with: pip install 'callboard[onnx]'; or use engine=\"callboard\""
+        )
     actor = await device.actor_of(cb.Props(OnnxModel, str(path), threads), wait=True)
     try:
-        return actor, await actor.call(OnnxModel.describe)
+        file = await actor.call(OnnxModel.describe)
     except BaseException:  # cancelled, too: nothing else would stop it
         actor.stop()
         raise
+    return Opened(file, functools.partial(actor.call, OnnxModel.run), actor.stop, actor.stop_and_wait)
 
 
 async def onnx_version(
-    device: cb.Device, path: Path, *, max_batch: int, max_queue: int, threads: int = 0
+    device: cb.Device,
+    path: Path,
+    *,
+    max_batch: int,
+    max_queue: int,
+    threads: int = 0,
+    engine: OnnxEngine = "onnxruntime",
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """The file as a loadable version, reloaded when it has changed.
 
@@ -152,32 +134,41 @@ async def onnx_version(
         max_batch: Rows of a batch at most, over which requests are joined; 1: they are not.
         max_queue: Requests that wait at most.
         threads: See :class:`OnnxModel`.
+        engine: What executes it; see :data:`OnnxEngine`.
 
     Raises:
         ValueError: ``max_batch`` is above 1, and a first extent is not open; as :func:`opened`.
         BackendUnavailable, ActorStopped: As for :func:`opened`.
+        OSError, UnsupportedOp: As for :func:`callboard.serve.bundled.onnxplan.opened_plan`.
     """
-    first, file = await opened(device, path, threads)
+
+    async def open_file() -> Opened:
+        if engine == "onnxruntime":
+            return await opened(device, path, threads)
+        return await opened_plan(device, path)
+
+    first = await open_file()
+    file = first.file
     if max_batch > 1 and not file.joins:
         first.stop()
         raise ValueError(f"{path}: the first extent of each tensor must be open for batches; use max_batch=1")
     if file.left_out:
         _log.warning("%s: outputs that are not tensors are left out: %s", path, ", ".join(file.left_out))
-    if device.backend == "cuda" and not file.provider.startswith("CUDA"):
+    if device.backend == "cuda" and file.provider == "CPUExecutionProvider":
         _log.warning("%s runs on the CPU: this build of ONNX Runtime lacks CUDA; install onnxruntime-gpu", path)
     ready = [first]
-    actors: dict[Any, cb.ResidentRef[OnnxModel]] = {}
+    held: dict[Any, Opened] = {}
 
     async def load() -> Any:
-        actor, now = (ready.pop(), file) if ready else await opened(device, path, threads)
+        now = ready.pop() if ready else await open_file()
         try:
-            if (now.inputs, now.outputs) != (file.inputs, file.outputs):
+            if (now.file.inputs, now.file.outputs) != (file.inputs, file.outputs):
                 raise ValueError(f"{path} has other inputs or outputs than when it was loaded first")
-            joined = Joined(functools.partial(actor.call, OnnxModel.run), file.inputs, file.outputs, path.name)
+            joined = Joined(now.run, file.inputs, file.outputs, path.name)
             if max_batch > 1:
                 await joined.probe()
         except BaseException:  # cancelled, too: nothing else would stop it
-            actor.stop()
+            now.stop()
             raise
         server = cb.DynamicBatchingServer(
             joined,
@@ -189,28 +180,33 @@ async def onnx_version(
             idempotent=True,
             name=path.stem,
         )
-        actors[server] = actor
+        held[server] = now
         return server
 
     async def unload(server: Any) -> None:
         await server.stop()
-        await actors.pop(server).stop_and_wait()
+        await held.pop(server).end()
 
     return cb.ModelVersion("1", load, unload=unload), file
 
 
 async def onnx_replicas(
-    device: cb.Device | Sequence[cb.Device], path: Path, *, max_batch: int, max_queue: int, threads: int = 0
+    device: cb.Device | Sequence[cb.Device],
+    path: Path,
+    *,
+    max_batch: int,
+    max_queue: int,
+    threads: int = 0,
+    engine: OnnxEngine = "onnxruntime",
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """As :func:`onnx_version`; on several devices, as a pool with a replica on each."""
+    options: dict[str, Any] = {"max_batch": max_batch, "max_queue": max_queue, "threads": threads, "engine": engine}
     if isinstance(device, cb.Device):
-        return await onnx_version(device, path, max_batch=max_batch, max_queue=max_queue, threads=threads)
+        return await onnx_version(device, path, **options)
     devices = list(device)
     if not devices:
         raise ValueError(f"{path}: there is no device; give at least one")
-    found = [
-        await onnx_version(each, path, max_batch=max_batch, max_queue=max_queue, threads=threads) for each in devices
-    ]
+    found = [await onnx_version(each, path, **options) for each in devices]
     ends: dict[Any, AsyncExitStack] = {}
 
     async def load() -> Any:

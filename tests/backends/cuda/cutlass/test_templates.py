@@ -61,7 +61,7 @@ def test_the_text_has_every_array_and_step_of_the_tree() -> None:
     text = gemm_text(WHOLE, WHOLE.problem())
     for leaf in ("Sm90AccFetch", "Sm90SrcFetch", "Sm90RowBroadcast", "Sm90ColBroadcast", "Sm90AuxLoad", "Sm90Scalar"):
         assert leaf in text
-    assert "in_residual[i]" in text
+    assert "in1[i]" in text
     assert "to_i8" in text
     other = message(Tree().relu())
     assert gemm_text(other, other.problem()) != text

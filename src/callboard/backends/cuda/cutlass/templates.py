@@ -272,11 +272,11 @@ def _leaf(kind: str, element: str, at: int) -> tuple[str, str]:
 
 def _function(op: Gemm) -> str:
     """The function of ``Sm90Compute``, element by element."""
-    names = list(op.names)
-    arrays: Sequence[str] = ["acc", *(["add"] if op.c is not None else []), *(f"in_{name}" for name in names)]
+    places = {name: at for at, name in enumerate(op.names)}  # the names themselves are no part of the binary's key
+    arrays: Sequence[str] = ["acc", *(["add"] if op.c is not None else []), *(f"in{at}" for at in places.values())]
 
     def read(node: EpilogueNode) -> str:
-        return f"in_{node.name}[i]"
+        return f"in{places[node.name]}[i]"
 
     lines = ["template <class T> struct Epilogue {", "    struct Arguments { float alpha, beta; };", "};"]
     lines += ["template <int N> struct Epilogue<cutlass::Array<float, N>> {"]

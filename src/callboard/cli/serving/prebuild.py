@@ -1,0 +1,125 @@
+"""``callboard cutlass prebuild``: compile CUTLASS's templates of products ahead, into the cache."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import Layout, layout_of
+from callboard.core.operand import Placeholder
+from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass.epilogue import INPUTS, UNARY, EpilogueVisitorTree
+
+__all__ = ["add_cutlass", "product_of"]
+
+AHEAD = "callboard.backends.cuda.cutlass.ahead"
+"""The backend's module that compiles; it needs no device."""
+FACTORS = ("f16", "bf16", "f8_e4m3")
+RESULTS = ("f16", "bf16", "f32", "f8_e4m3", "i8")
+PER = {"bias": "column", "scale": "tensor"}
+"""The axis of steps that take one, without ``=AXIS``."""
+STEPS = f"bias[=AXIS], scale[=AXIS], residual, gate[=FUNCTION], quantize=DTYPE, {', '.join(UNARY)}"
+EXTENT = 256
+"""Of all axes: a template serves every extent."""
+
+
+def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "cutlass",
+        help="compile templates of products ahead",
+        description="Fills the cache of CUTLASS's templates. See docs/guides/cutlass.md.",
+    )
+    parser.set_defaults(run=lambda _: parser.print_help())
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    action = actions.add_parser(
+        "prebuild",
+        help="compile the template of a product, unless it is in the cache",
+        description="Compiles the template of dev.cutlass.gemm(a, b, epilogue=...) for compute capability 9.0. It "
+        f"serves every extent. Steps of the epilogue, in order: {STEPS}.",
+    )
+    action.add_argument("dtype", choices=FACTORS, metavar="DTYPE", help=f"of both factors: {', '.join(FACTORS)}")
+    action.add_argument("steps", nargs="*", metavar="STEP", help="a step of the epilogue")
+    action.add_argument("--out", choices=RESULTS, help="dtype of the result (as dev.cutlass chooses it)")
+    action.add_argument("--addend", choices=RESULTS[:3], help="dtype of c, if there is one")
+    action.add_argument("--arrays", choices=RESULTS[:3], help="dtype of the epilogue's arrays (DTYPE; f32 beside fp8)")
+    action.add_argument("--transposed", choices=("a", "b", "ab"), default="", help="factors that are column-major")
+    action.add_argument("--dry-run", action="store_true", help="say what would be compiled")
+    action.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile a product's template; the exit code."""
+    from callboard.core.errors import AccelError
+
+    given = arguments
+    try:
+        op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed)
+        told = importlib.import_module(AHEAD).compile_ahead(op, given.dry_run)
+    except (AccelError, ValueError) as e:
+        print(f"callboard cutlass: {e}", file=sys.stderr)
+        return 2
+    print(f"{told}, {' '.join(given.steps) or 'no epilogue'}")
+    return 0
+
+
+def product_of(
+    dtype: str, steps: Sequence[str], out: str | None, addend: str | None, arrays: str | None, transposed: str
+) -> Gemm:
+    """The message whose template is compiled, with placeholders.
+
+    Args:
+        dtype: Dtype of both factors.
+        steps: Steps of the epilogue; see :data:`STEPS`.
+        out: Dtype of the result; None: as ``dev.cutlass`` chooses it.
+        addend: Dtype of ``c``; None: there is none.
+        arrays: Dtype of the epilogue's arrays; None: that of the factors, f32 beside fp8.
+        transposed: Names of the factors that are column-major.
+
+    Raises:
+        ValueError: There is no such step; names it.
+        ShapeError: A step does not fit; names it.
+    """
+    tree = EpilogueVisitorTree()
+    for at, step in enumerate(steps):
+        tree = _with(tree, step, at)
+    held = arrays or ("f32" if dtype.startswith("f8") else dtype)
+    square, line = (EXTENT, EXTENT), (EXTENT,)
+    shapes: dict[str, tuple[int, ...]] = {"matrix": square, "column": line, "row": line, "tensor": ()}
+    kinds = {node.name: node.kind for node in tree.nodes if node.kind in INPUTS}
+    op = Gemm(
+        a=Placeholder(_factor(dtype, "a" in transposed)),
+        b=Placeholder(_factor(dtype, "b" in transposed)),
+        c=None if addend is None else Placeholder(layout_of(DTYPES[addend], square)),
+        beta=0.0 if addend is None else 1.0,
+        epilogue=tree.nodes if steps else (),
+        inputs=tuple(Placeholder(layout_of(DTYPES[held], shapes[kind])) for kind in kinds.values()),
+        out_dtype=out,
+        engine="cutlass",
+    )
+    op.infer()
+    return op
+
+
+def _factor(dtype: str, transposed: bool) -> Layout:
+    return layout_of(DTYPES[dtype], (EXTENT, EXTENT), (1, EXTENT) if transposed else None)
+
+
+def _with(tree: EpilogueVisitorTree, step: str, at: int) -> EpilogueVisitorTree:
+    """The tree with one more step; arrays are named by their positions, as names are no part of what is compiled."""
+    word, _, value = step.partition("=")
+    name = f"{word}{at}"
+    if word in UNARY and not value:
+        return tree.apply(word)
+    if word in PER:
+        per: Any = value or PER[word]
+        return tree.bias(name, per) if word == "bias" else tree.scale(name, per)
+    if word == "residual" and not value:
+        return tree.residual(name)
+    if word == "gate":
+        return tree.gate(name, value or None)
+    if word == "quantize" and value:
+        return tree.quantize(value)
+    raise ValueError(f"there is no step {step!r}; the steps are {STEPS}")

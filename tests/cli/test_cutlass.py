@@ -1,0 +1,107 @@
+"""``callboard cutlass prebuild``: the template that a call of the product asks for, without a GPU."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import callboard as cb
+from callboard.backends.cuda.cutlass import nvcc
+from callboard.backends.cuda.cutlass.templates import gemm_text
+from callboard.cli import main
+from callboard.cli.serving.prebuild import product_of
+from callboard.core.dtype import DTYPES
+from callboard.core.layout import layout_of
+from callboard.core.operand import Placeholder
+from callboard.kernel.cutlass import Gemm
+
+ALL = ["bias", "gelu", "residual", "scale=row", "scale", "gate=silu", "quantize=i8"]
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The texts that were compiled, by a compiler that does nothing; a cache of the test."""
+    found: list[str] = []
+
+    def compiler(text: str, *_: Any) -> bytes:
+        found.append(text)
+        return b"binary"
+
+    monkeypatch.setattr(nvcc, "toolchain", lambda: nvcc.Toolchain("nvcc", tmp_path, "1"))
+    monkeypatch.setattr(nvcc, "_compiled", compiler)
+    monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
+    return found
+
+
+def array(dtype: str, *shape: int) -> Placeholder:
+    return Placeholder(layout_of(DTYPES[dtype], shape))
+
+
+def test_a_template_is_compiled_once(compiled: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cutlass", "prebuild", "f16", "bias", "relu", "--dry-run"]) == 0
+    assert "to compile for sm_90a" in capsys.readouterr().out
+    assert compiled == []
+    for says in (
+        "compiled for sm_90a, 6 bytes: f16 @ f16 -> f16, bias relu",
+        "in the cache: f16 @ f16 -> f16, bias relu",
+    ):
+        assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
+        assert capsys.readouterr().out == f"{says}\n"
+    assert len(compiled) == 1
+
+
+def test_it_is_the_template_of_a_call_of_any_extent_and_names() -> None:
+    tree = cb.EpilogueVisitorTree().bias("shift").gelu().residual().scale("s", per="row").scale("t").gate("g", "silu")
+    made = product_of("f16", ALL, None, "f32", "bf16", "b")
+    call = Gemm(
+        a=array("f16", 64, 128),
+        b=Placeholder(layout_of(DTYPES["f16"], (128, 512), (1, 128))),
+        c=array("f32", 64, 512),
+        beta=1.0,
+        epilogue=tree.quantize("i8").nodes,
+        inputs=tuple(array("bf16", *shape) for shape in ((512,), (64, 512), (64,), (), (64, 512))),
+        engine="cutlass",
+    )
+    assert gemm_text(made, made.problem()) == gemm_text(call, call.problem())
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        (["f16", "softplus"], "there is no step 'softplus'; the steps are bias"),
+        (["f16", "bias=diagonal"], "'diagonal'"),
+        (["f16", "quantize=f64"], "a value is rounded to one of"),
+        (["f8_e4m3"], "fp8 factors need their inner axis adjacent"),
+    ],
+)
+def test_what_cannot_be_compiled_is_named(given: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cutlass", "prebuild", *given]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing() -> nvcc.Toolchain:
+        raise cb.BackendUnavailable("CUTLASS's templates need nvcc, which is not on PATH")
+
+    monkeypatch.setattr(nvcc, "toolchain", missing)
+    assert main(["cutlass", "prebuild", "f16", "bias", "--dry-run"]) == 0
+    assert "to compile" in capsys.readouterr().out
+    assert main(["cutlass", "prebuild", "f16", "bias"]) == 2
+    assert "callboard cutlass: CUTLASS's templates need nvcc, which is not on PATH" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nvcc_compiles_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Forty seconds of an idle core."""
+    pytest.importorskip("cutlass_library", reason="the extra cutlass is not installed")
+    nvcc.toolchain.cache_clear()
+    try:
+        nvcc.toolchain()
+    except cb.BackendUnavailable as e:
+        pytest.skip(str(e))
+    monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
+    assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
+    assert capsys.readouterr().out.startswith("compiled for sm_90a")
+    assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
+    assert capsys.readouterr().out.startswith("in the cache")
