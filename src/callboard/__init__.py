@@ -23,7 +23,7 @@ import sys
 import types
 from typing import Any
 
-from callboard._names import where
+from callboard.events.exports import where
 
 logging.getLogger("callboard").addHandler(logging.NullHandler())
 

@@ -1,1 +1,1 @@
-"""The lower half of telemetry: a bounded ring of events, and the hooks that write to it. Imports no other package."""
+"""What all layers need: a bounded ring of telemetry's events and their hooks, forks, names, exports. Imports no other package."""

@@ -8,7 +8,7 @@ import importlib
 import sys
 from typing import Any
 
-from callboard._names import where
+from callboard.events.exports import where
 
 
 def __getattr__(name: str) -> Any:
