@@ -51,7 +51,6 @@ class Participants(Protocol):
     Attributes:
         devices: The devices, in the order of their actors.
         begun: The number of the step whose updates were sent last; some actors may have taken it.
-        loss: Mean loss of the step that was done last.
         micros: Microseconds that each actor took for its gradients.
         laps: Measures their recoveries.
         copied: What is lost with a device is on another one, too.
@@ -59,7 +58,6 @@ class Participants(Protocol):
 
     devices: list[Device]
     begun: int
-    loss: float
     micros: tuple[int, ...]
     laps: Laps
 
@@ -256,7 +254,7 @@ class Trainer(Handle):
             _tell(self._done, recovery)
         return StepStats(
             step=self._done,
-            loss=members.loss,
+            loss=update.loss,
             grad_norm=update.norm,
             lr=update.lr,
             samples=rows,

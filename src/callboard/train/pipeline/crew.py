@@ -55,7 +55,6 @@ class Crew:
         self.workers: list[ResidentRef[Worker]] = []
         self.placed: list[int] = []
         self.begun = 0
-        self.loss = math.nan
         self.micros: tuple[int, ...] = ()
         self.laps = Laps()
         self._assigned = assigned
@@ -125,10 +124,10 @@ class Crew:
         if step < 0 or any(one.step != step for one in done):
             step = 0 if kept is None else kept.step
             await self._load(kept, [rank for rank, one in enumerate(done) if one.step != step])
-            done[0] = Update(step)
+            done = [Update(step)]
         self.laps.lap("state")
         self._generations = generations
-        return done[0]
+        return _of_all(done)
 
     async def load(self, kept: Kept) -> None:
         """Give every stage its part of a state."""
@@ -164,15 +163,17 @@ class Crew:
         """
         try:
             finished = await self._passed(number, self._cut(batch), count=False)
-            self.loss = sum(one.loss for one in finished) / rows_of(batch)
+            loss = sum(one.loss for one in finished) / rows_of(batch)
             self.micros = tuple(one.micros for one in finished)
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
             self.begun = max(self.begun, number)
-            updates: list[Update] = await every(worker.call(Worker.update, number, norm) for worker in self.workers)
+            updates: list[Update] = await every(
+                worker.call(Worker.update, number, norm, loss) for worker in self.workers
+            )
         except BaseException:  # also a cancelled step leaves stages apart
             self.doubt()
             raise
-        return next(one for one in updates if one.lr == one.lr)
+        return _of_all(updates)
 
     async def flops(self, batch: Batch) -> float:
         """Operations that a sample of this batch costs, forward and backward; changes nothing."""
@@ -210,6 +211,11 @@ class Crew:
                     _log.warning("training goes on without %s, which has stopped", device.name)
             await self.change([one for one, error in zip(self.devices, ready, strict=True) if error is None])
             await self._without_stopped()
+
+
+def _of_all(updates: Sequence[Update]) -> Update:
+    """The update of a device that has parameters, and so a step size."""
+    return next((one for one in updates if one.lr == one.lr), updates[0])
 
 
 def _check(stages: Sequence[Described]) -> None:

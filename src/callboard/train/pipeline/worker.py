@@ -187,8 +187,14 @@ class Worker(ResidentActor):
             loss = float(self._loss)
         return Finished(loss, norms, self._micros, self._flops)
 
-    def update(self, step: int, norm: float) -> Update:
-        """Take the step, unless the norm of the whole gradient is not finite."""
+    def update(self, step: int, norm: float, loss: float) -> Update:
+        """Take the step, unless the norm of the whole gradient is not finite.
+
+        Args:
+            step: Its number.
+            norm: L2 norm of the gradient of the whole model.
+            loss: Mean loss of the batch.
+        """
         clip, factor, lr = self._assigned.job.gradient_clip, self._factor(), math.nan
         with self._in_step():
             self._open = False
@@ -200,7 +206,7 @@ class Worker(ResidentActor):
                 stage.abandon()
             else:
                 stage.update(factor, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
-        self._done = Update(step, norm, lr, skipped)
+        self._done = Update(step, norm, lr, skipped, loss)
         return self._done
 
     def done(self) -> Update:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Sequence
 
 from callboard.actors.errors import AskTimeout
@@ -44,7 +43,6 @@ class Members:
         self.devices: list[Device] = []
         self.replicas: list[ResidentRef[Replica]] = []
         self.begun = 0
-        self.loss = math.nan
         self.micros: tuple[int, ...] = ()
         self.laps = Laps()
         self._props = props
@@ -185,13 +183,8 @@ class Members:
         except BaseException:  # a cancelled step may be done on some
             self.doubt()
             raise
-        self.loss = self._mean(steps, rows)
         self.micros = tuple(step.micros for step in steps)
         return steps[0].update
-
-    def _mean(self, steps: Sequence[Taken], rows: int) -> float:
-        """Mean loss of a batch."""
-        return sum(step.loss for step in steps) / rows
 
     async def load(self, kept: Kept) -> list[Update]:
         """Give every replica this state."""

@@ -30,12 +30,14 @@ class Update(msgspec.Struct, frozen=True):
         norm: L2 norm of the gradient before it is clipped.
         lr: Step size.
         skipped: The gradient was not finite.
+        loss: Mean loss of the samples of the whole batch.
     """
 
     step: int
     norm: float = math.nan
     lr: float = math.nan
     skipped: bool = False
+    loss: float = math.nan
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -43,12 +45,10 @@ class Taken(msgspec.Struct, frozen=True):
 
     Attributes:
         update: The update.
-        loss: Sum of the losses of the samples that it computed.
-        micros: Microseconds for their gradients.
+        micros: Microseconds for the gradients of the samples that it computed.
     """
 
     update: Update
-    loss: float
     micros: int
 
 
@@ -146,10 +146,11 @@ class Replica(ResidentActor):
         loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         self._lent = True
-        self._exchange.add_up(self._buckets.flats, self._averages.flats)
+        whole = self._torch.full((1,), loss, dtype=self._torch.float64, device=self._device)
+        self._exchange.add_up([*self._buckets.flats, whole], self._averages.flats)
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
         self._lent = False
-        return Taken(self._updated(step, self._buckets.norm()), loss, micros)
+        return Taken(self._updated(step, self._buckets.norm(), float(whole) / total), micros)
 
     def _passes(self, total: int, batch: Batch) -> float:
         """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses."""
@@ -180,8 +181,8 @@ class Replica(ResidentActor):
             buffer.copy_(value)
         return float(counter.get_total_flops()) / max(1, rows_of(batch))
 
-    def _updated(self, step: int, norm: float) -> Update:
-        """Take the step with the gradients in the buckets, which have this norm."""
+    def _updated(self, step: int, norm: float, loss: float) -> Update:
+        """Take the step with the gradients in the buckets, which have this norm, after this mean loss."""
         lr = [rate * self._factor() for rate in self._rates]
         skipped = not math.isfinite(norm)
         if not skipped:
@@ -196,7 +197,7 @@ class Replica(ResidentActor):
             self._restore(step)  # running means of what was not finite
             self._averages.collect()
         self._averages.spread()
-        self._done = Update(step, norm, lr[0], skipped)
+        self._done = Update(step, norm, lr[0], skipped, loss)
         self._before = (0, [])
         return self._done
 

@@ -109,7 +109,7 @@ class TensorShard(Replica):
         micros = (time.perf_counter_ns() - began) // 1000
         norm = self._norm()
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
-        return Taken(self._updated(step, norm), loss, micros)
+        return Taken(self._updated(step, norm, loss / total), micros)
 
     def flops(self, batch: Batch) -> float:
         with self._torch.autograd.set_multithreading_enabled(False):

@@ -1,7 +1,6 @@
 """``Shards``: the devices of a trainer, a shard beside each, that take steps together or not at all."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import cast
 
 from callboard.actors.props import Props
@@ -9,7 +8,7 @@ from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.members import Members
-from callboard.train.replicas.replica import Replica, Taken, Update
+from callboard.train.replicas.replica import Replica, Update
 from callboard.train.states import Kept, State, check_alike
 from callboard.train.tensor.cuts import Division, joined, parted
 from callboard.train.tensor.shard import Entered, TensorShard
@@ -75,9 +74,6 @@ class Shards(Members):
 
     def _parts(self, batch: Batch) -> list[Batch]:
         return [batch] * len(self.replicas)
-
-    def _mean(self, steps: Sequence[Taken], rows: int) -> float:
-        return steps[0].loss / rows  # every shard has that of the whole batch
 
     async def load(self, kept: Kept) -> list[Update]:
         """Give every shard its part of this state.
