@@ -30,7 +30,8 @@ def test_a_long_loop_warns_once_and_names_the_cure(ref: Any) -> None:
         count = sum(1 for _ in elements(ref, ticking(0.002)))  # 4 s after 2000 elements
     assert (count, len(told)) == (3000, 1)
     assert told[0].filename == __file__
-    assert f"{ref!r} has taken 4 s for 2000 of 3000 elements" in str(told[0].message)
+    assert "a Python loop over <GpuRef f64[3000] on" in str(told[0].message)  # pending or ready: by chance
+    assert "has taken 4 s for 2000 of 3000 elements" in str(told[0].message)
 
 
 def test_elements_are_those_of_the_array_before_and_after_the_warning(ref: Any) -> None:

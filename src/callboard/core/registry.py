@@ -4,6 +4,7 @@ Backends are found by entry point (group ``callboard.backends``) and imported on
 others, like ``faulty+cpu`` (group ``callboard.wrappers``).
 """
 
+import contextlib
 import logging
 import os
 import re
@@ -15,7 +16,7 @@ from callboard.core import plugins
 from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import BackendUnavailable
 
-__all__ = ["backend", "names", "register", "resolve"]
+__all__ = ["backend", "kinds", "names", "register", "resolve"]
 
 GROUP = "callboard.backends"
 # The entry points of the distribution, for a source tree that is on the path without being installed.
@@ -36,6 +37,17 @@ def names() -> list[str]:
     with _lock:
         found = (name for name in _found if not _wrapper(name) and ":" not in name)  # no kinds
         return sorted({*BUILT_IN, *plugins.targets(GROUP), *found})
+
+
+def kinds() -> list[str]:
+    """:func:`names`, with the kinds of devices in place of a backend that has several."""
+    found: list[str] = []
+    for name in names():
+        several: tuple[str, ...] = ()
+        with contextlib.suppress(BackendUnavailable):  # whoever asks for it is told
+            several = backend(name).kinds
+        found += [f"{name}:{kind}" for kind in several] or [name]
+    return found
 
 
 def backend(name: str) -> AccelBackend:
@@ -130,7 +142,10 @@ def _auto() -> tuple[AccelBackend, DeviceInfo]:
 
 def _by_uuid(uuid: str) -> tuple[AccelBackend, DeviceInfo]:
     reasons = []
-    for name in names():
+    for name in kinds():
+        family, _, kind = name.partition(":")
+        if kind and not uuid.startswith(f"{family.upper()}-"):
+            continue  # as those of a library with kinds begin; to look would load it
         try:
             found = backend(name)
             for info in found.devices():

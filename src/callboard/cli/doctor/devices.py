@@ -1,6 +1,5 @@
 """Findings from context hosts: each device is opened in one, and each library is tried with one op."""
 
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -254,18 +253,7 @@ async def backend_findings(isolation: str | None = None) -> list[BackendFinding]
     Args:
         isolation: ``"process"`` or ``"thread"``; None: as each backend prefers, CUDA never in this process.
     """
-    return [await _backend(name, isolation) for name in _kinds()]
-
-
-def _kinds() -> list[str]:
-    """Names of backends; of one that has kinds of devices, those of the kinds."""
-    found: list[str] = []
-    for name in registry.names():
-        kinds: tuple[str, ...] = ()
-        with contextlib.suppress(BackendUnavailable):  # reported under its own name
-            kinds = registry.backend(name).kinds
-        found += [f"{name}:{kind}" for kind in kinds] or [name]
-    return found
+    return [await _backend(name, isolation) for name in registry.kinds()]
 
 
 async def _backend(name: str, isolation: str | None) -> BackendFinding:

@@ -56,7 +56,7 @@ class Answers:
                 request = next(self._ids)
                 future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
                 self._waiting[request] = future, type
-                self._actor.port.flush()  # so that the answer counts ops called before
+                self._actor.port.outbox.flush_all()  # so that the answer counts what was called and freed before
                 host.post(Ask(request, what, b"" if argument is None else msgspec.msgpack.encode(argument)))
                 try:
                     return await future

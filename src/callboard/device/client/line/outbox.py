@@ -177,6 +177,11 @@ class Outbox:
                 message = Calls(self.shorten(message.calls))
             host.post(message)
 
+    def flush_all(self) -> None:
+        """Flush, with the buffers that wait for others to be freed with them."""
+        self.released.pressing = True
+        self.flush()
+
     def linger(self, done: Callable[[], bool]) -> None:
         """Poll for the completion of the only op in flight, for at most the configured time.
 
