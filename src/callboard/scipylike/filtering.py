@@ -225,7 +225,7 @@ def _filtered(np: Any, b: Any, a: Any, x: Any, state: Any) -> tuple[Any, Any]:
     for _ in range(BLOCK):
         powers.append(powers[-1] @ shift)
     drawn = numpy.array([power @ inward for power in powers[:BLOCK]]).reshape(BLOCK, order)  # A^k B
-    response = numpy.concatenate([[b[0]], drawn[:-1, 0] if order else numpy.zeros(BLOCK - 1)])
+    response: Any = numpy.concatenate([[b[0]], drawn[:-1, 0] if order else numpy.zeros(BLOCK - 1)])
     place = numpy.subtract.outer(numpy.arange(BLOCK), numpy.arange(BLOCK))
     toeplitz = numpy.where(place >= 0, response[abs(place)], 0)
 

@@ -56,7 +56,7 @@ def _spectra(
     step = length - noverlap
     parts = _segments(np, x, length, step)
     if detrend:
-        parts = detrended(np, parts, {"l": "linear", "c": "constant"}.get(detrend, detrend))
+        parts = detrended(np, parts, {"l": "linear", "c": "constant"}.get(detrend) or detrend)
     parts = parts * np.asarray(win, dtype=np.real(x).dtype)
     one_sided = not x.dtype.is_complex and sides is not False
     found = np.fft.rfft(parts, nfft) if one_sided else np.fft.fft(parts, nfft)
@@ -126,12 +126,12 @@ def istft(
 ) -> Any:
     """Times and the signal whose :func:`stft` is ``Zxx``, of axes ``(..., frequencies, times)``."""
     bins, count = Zxx.shape[-2:]
-    nfft = (nperseg or (2 * (bins - 1) if input_onesided else bins)) if nfft is None else nfft
-    length = nfft if nperseg is None else nperseg
+    points: int = (nperseg or (2 * (bins - 1) if input_onesided else bins)) if nfft is None else nfft
+    length = points if nperseg is None else nperseg
     win = _window(window, length, length)
     step = length - (length // 2 if noverlap is None else noverlap)
     parts = np.swapaxes(Zxx, -1, -2)
-    parts = (np.fft.irfft if input_onesided else np.fft.ifft)(parts, nfft)[..., :length]
+    parts = (np.fft.irfft if input_onesided else np.fft.ifft)(parts, points)[..., :length]
     scale = win.sum() if scaling == "spectrum" else numpy.sqrt(fs * (win * win).sum())
     parts = parts * np.asarray(win * scale, dtype=np.real(parts).dtype)
     total = length + (count - 1) * step
