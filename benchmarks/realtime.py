@@ -5,7 +5,7 @@
     python benchmarks/realtime.py --device cuda --particles 16000000 --pixels 2160
 
 OpenCV, Numba and Warp are measured where they are installed, on one thread each; ours takes all cores, or as many as
-``OMP_NUM_THREADS`` says. A frame of ours begins and ends in host
+``OMP_NUM_THREADS`` says. A frame of callboard's begins and ends in host
 memory, as OpenCV's does; ``on the device`` it stays there. A step of ours is a message; ``of 20`` are in one.
 """
 

@@ -8,7 +8,7 @@
 The model has four linear layers; a step has the same number of samples over all ranks, and an update by SGD. "threads"
 has the devices in one process, "processes" in one each. A loss is SIGKILL of the last rank: the time is that to the end
 of the next step. Ours is killed when its hot standby is ready; torchrun starts all ranks anew. No loss takes more than
-ten minutes: what does not recover by then is an error of ours, and infinite for torchrun, after three minutes.
+ten minutes: what does not recover by then is an error of callboard's, and infinite for torchrun, after three minutes.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ LONGEST = 180.0
 """Seconds after which torchrun counts as one that does not recover."""
 
 PATIENCE = 600.0
-"""Seconds that a loss of ours may take, with the wait for the standby."""
+"""Seconds that a loss in callboard may take, with the wait for the standby."""
 
 
 class Ddp:

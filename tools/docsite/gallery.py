@@ -60,7 +60,7 @@ def record(root: Path, names: list[str]) -> list[str]:
             sys.stderr.write(f"{name}: {e}\n")
             failed.append(name)
         else:
-            picture, text = picture_in(done.stdout)
+            picture, text = picture_in(done.stdout.replace(f"{root}/", ""))  # no paths of this machine
             (root / RECORDED / f"{name}.txt").write_text(text, "utf-8")
             if picture is not None:
                 (root / RECORDED / f"{name}.png").write_bytes(picture)

@@ -1,4 +1,4 @@
-"""``haystack_store``: passages and vectors of ours as a document store of Haystack."""
+"""``haystack_store``: callboard's passages and vectors as a document store of Haystack."""
 
 import functools
 from collections.abc import Iterable

@@ -44,7 +44,7 @@ def kinds() -> list[str]:
     found: list[str] = []
     for name in names():
         several: tuple[str, ...] = ()
-        with contextlib.suppress(BackendUnavailable):  # whoever asks for it is told
+        with contextlib.suppress(BackendUnavailable):  # told when the backend itself is asked for
             several = backend(name).kinds
         found += [f"{name}:{kind}" for kind in several] or [name]
     return found

@@ -166,7 +166,7 @@ class EmbeddingFile:
                 raise
             except sqlite3.DatabaseError as e:
                 self._begin_anew(e)
-        except Exception as e:  # nobody waits for a write, and no reader is to fail for it
+        except Exception as e:  # no caller waits for a write, and no reader is to fail for it
             log.warning("%s: %r; what it was asked for was not done", self.path, e)
         return otherwise
 
@@ -185,7 +185,7 @@ class EmbeddingFile:
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")
             db.executescript(SCHEMA)
-        except BaseException:  # whatever it is, nobody else can close it
+        except BaseException:  # whatever it is, there is no other reference to close it by
             db.close()
             raise
         return db

@@ -20,7 +20,7 @@ TICKS = 90_000
 """Ticks of a second in which times are given to the encoder; a container may round them (Matroska: to 1 ms)."""
 CODECS = {".avi": "ffv1", ".mkv": "ffv1", ".mov": "libx264", ".mp4": "libx264", ".webm": "libvpx"}
 LAYOUTS = {1: ("gray", "gray"), 3: ("rgb24", "bgr0"), 4: ("rgba", "bgra")}
-"""By channels: PyAV's name of a frame of ours, and how FFV1 keeps the same numbers."""
+"""By channels: PyAV's name of a frame, and how FFV1 keeps the same numbers."""
 
 
 async def read_video(path: str | PathLike[str], *, start: float = 0.0) -> AsyncGenerator[tuple[float, Any], None]:

@@ -47,7 +47,7 @@ class Noted:
         model, version: Those that it names, if they exist.
         tenant: As the app's ``tenant`` returned it.
         status: HTTP status of the response; 499 if the client has left.
-        trace: Trace context of what it causes: its own, or, where nobody makes spans, the one that it came with.
+        trace: Trace context of what it causes: its own, or, where no spans are made, the one that it came with.
     """
 
     __slots__ = (
