@@ -20,6 +20,7 @@ async def test_a_stuck_thread_is_reported_and_reaped_when_it_comes_back(start: S
     talk.call(1)
     talk.ask_later("stick")
     await talk.until(lambda: talk.done == [1])
+    assert await asyncio.to_thread(talk.sticks.wait, 30.0)
     talk.host.kill("it does not answer")
     await talk.until(lambda: bool(talk.ends))
     assert (talk.ends[0].reason, talk.ends[0].detail) == ("killed", "it does not answer")
