@@ -40,6 +40,7 @@ SESSIONS = [
     pytest.param("graph:cuda", id="graph-cuda", marks=pytest.mark.gpu),
     *HOSTS,
     pytest.param("recorded:cuda", id="cuda-recorded", marks=pytest.mark.gpu),
+    pytest.param("library:torch:cuda", id="library-torch-cuda", marks=[pytest.mark.gpu, pytest.mark.slow]),
 ]
 
 
