@@ -7,7 +7,7 @@ import pytest
 import callboard as cb
 
 
-@pytest.fixture
-def dev() -> Iterator[cb.sync.Device]:
-    with cb.sync.System() as system, system.device("cpu", isolation="thread", standby=None) as opened:
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def dev(request: pytest.FixtureRequest) -> Iterator[cb.sync.Device]:
+    with cb.sync.System() as system, system.device(request.param, isolation="thread", standby=None) as opened:
         yield opened
