@@ -146,3 +146,18 @@ def test_walks_take_neighbours_at_once_where_all_arrays_have_them() -> None:
     assert walk_of((10, 6), [(0, 1), (6, 1)], [4, 4], 1).pack == 2
     assert walk_of((10, 7), [(0, 1), (8, 1)], [4, 4], 1).pack == 1
     assert walk_of((10, 8), [(1, 10), (8, 1)], [4, 4], 1).pack == 1
+
+
+@pytest.mark.parametrize("shape", [(7,), (4, 6), (3, 1, 5)])
+def test_rolled_operands(host: HostSession, shape: tuple[int, ...]) -> None:
+    """A stencil is one launch; the places are arguments, so that one kernel serves all of them."""
+    x, y = small(shape), small(shape[::-1], "i4", seed=1)
+    refs = host.put(x), host.put(x), host.put(y).T
+    compiled = len(host.driver.grids) if isinstance(host.driver, CompilingDriver) else 0
+    for by in (1, -2, 9, 0):
+        places = (by,) * len(shape)
+        op = Map(expression="a + 2 * b - c", operands=refs, shifts=(places, (0,) * len(shape), (1,) * len(shape)))
+        axes = tuple(range(len(shape)))
+        wanted = np.roll(x, places, axes) + 2 * x - np.roll(y.T, (1,) * len(shape), axes)
+        np.testing.assert_array_equal(host.get(host.submit(op)), wanted)
+    assert len(grids(host)) == compiled + 4

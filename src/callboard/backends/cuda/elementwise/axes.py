@@ -7,7 +7,7 @@ from typing import NamedTuple
 from callboard.backends.cuda.axes import is_wide, merged_axes
 from callboard.core.errors import UnsupportedOp
 
-__all__ = ["MAX_AXES", "Walk", "divider", "walk_of"]
+__all__ = ["MAX_AXES", "Walk", "divider", "rolled_walk", "walk_of"]
 
 MAX_AXES = 16
 """Axes that cannot be merged; each is a division in the kernel."""
@@ -27,6 +27,7 @@ class Walk(NamedTuple):
         tail: Elements beyond the last whole pack; only of a single axis.
         wide: 32 bits do not hold every index and every offset.
         repeated: For each array, whether all elements of a pack are the same element.
+        rolls: For each array the places by which it is rolled along each axis, empty if it is not; empty if none is.
     """
 
     extents: tuple[int, ...]
@@ -35,6 +36,7 @@ class Walk(NamedTuple):
     tail: int
     wide: bool
     repeated: tuple[bool, ...]
+    rolls: tuple[tuple[int, ...], ...] = ()
 
     @property
     def packs(self) -> int:
@@ -67,10 +69,7 @@ def walk_of(
     """
     order = [first, *(i for i in range(len(steps)) if i != first)]
     extents, merged = merged_axes(shape, *(steps[i] for i in order), ordered=ordered)
-    if len(extents) > MAX_AXES:
-        raise UnsupportedOp(
-            f"{len(extents)} axes that cannot be merged; at most {MAX_AXES} (copy the operands first: dev.copy)"
-        )
+    _refuse_many(len(extents))
     found = [merged[order.index(i)] for i in range(len(steps))]
     pack = _pack(extents, found, itemsizes, first, beside) if packed else 1
     jumps = tuple((*step[:-1], step[-1] * pack) for step in found)
@@ -82,6 +81,31 @@ def walk_of(
         is_wide(extents, *found),
         tuple(step[-1] == 0 for step in found),
     )
+
+
+def rolled_walk(shape: Sequence[int], steps: Sequence[Sequence[int]], shifts: Sequence[Sequence[int]]) -> Walk:
+    """A walk over a shape without an extent of 0, some of whose arrays are rolled: along all axes, one by one.
+
+    Args:
+        shape: Extents.
+        steps: For each array, its steps along the axes, in elements.
+        shifts: For each of the first arrays the places by which it is rolled along each axis.
+
+    Raises:
+        UnsupportedOp: Too many axes.
+    """
+    _refuse_many(len(shape))
+    places = [tuple(by % n for by, n in zip(one, shape, strict=True)) for one in shifts]
+    rolls = [one if any(one) else () for one in places] + [()] * (len(steps) - len(places))
+    wide, one_by_one = is_wide(shape, *steps), (False,) * len(steps)
+    return Walk(tuple(shape), tuple(map(tuple, steps)), 1, 0, wide, one_by_one, tuple(rolls))
+
+
+def _refuse_many(axes: int) -> None:
+    if axes > MAX_AXES:
+        raise UnsupportedOp(
+            f"{axes} axes that cannot be merged; at most {MAX_AXES} (copy the operands first: dev.copy)"
+        )
 
 
 def _pack(

@@ -73,7 +73,8 @@ def map_text(program: Program, dtypes: Sequence[DType], walk: Walk) -> str:
     lines += ["        #pragma unroll", f"        for (int k = 0; k < {together}; k++) {{"]
     lines += [f"            const {index} pack = first + k * {THREADS};", "            if (pack >= p.packs) continue;"]
     lines += [f"            {offset} {', '.join(f'f_{name} = 0' for name in walked)};"]
-    lines += [f"            {line}" for line in offsets_text(walk, walked, "pack", into="f_{}")]
+    rolls = dict(zip(names, walk.rolls, strict=False))
+    lines += [f"            {line}" for line in offsets_text(walk, walked, "pack", into="f_{}", rolls=rolls)]
     for name, kind, i in inputs:
         pack = 1 if walk.repeated[i] else walk.pack
         lines.append(f"            {name}[k] = *(const Pack<{kind}, {pack}>*)((const {kind}*)p.{name} + f_{name});")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.elementwise.across import Across, across
 from callboard.backends.cuda.elementwise.arguments import arguments_class, put_number
-from callboard.backends.cuda.elementwise.axes import Walk, walk_of
+from callboard.backends.cuda.elementwise.axes import Walk, rolled_walk, walk_of
 from callboard.backends.cuda.elementwise.map_text import THREADS, at_once, map_fields, map_text, names_of
 from callboard.backends.cuda.elementwise.walking import put_walk
 from callboard.backends.cuda.launching import kernel_launcher
@@ -76,6 +76,7 @@ class MapPlan:
         shape: tuple[int, ...],
         operands: Sequence[Layout],
         results: Sequence[Layout],
+        shifts: Sequence[Sequence[int]] = (),
     ) -> None:
         self._numbers = values_of(program)
         self._library = library
@@ -95,7 +96,7 @@ class MapPlan:
                 steps[i] = move.steps
                 scratch = move.end
         sizes = [dtype.itemsize for dtype in dtypes]
-        walk = walk_of(shape, steps, sizes, len(operands))
+        walk = rolled_walk(shape, steps, shifts) if shifts else walk_of(shape, steps, sizes, len(operands))
         self._packed = MapKernel(device, program, dtypes, walk)
         self._single = self._packed
         self._aligned: list[tuple[int, int]] = []
@@ -146,18 +147,14 @@ def values_of(program: Program) -> Callable[[Sequence[Number] | None], Sequence[
 Plan = Callable[..., None]
 
 
-def rolled(op: Map) -> str | None:
-    return "no kernel rolls operands; roll them before, by xp.roll" if op.shifts else None
-
-
-@plans(Map, refuses=rolled)
+@plans(Map)
 def map_one(library: "HasWorkspace", op: Map) -> Plan:
     """Called with ``(stream, operands, scalars, out)``."""
     program = program_of(op)
     shape = shape_of_operands(op)
     made = layout_of(program.steps[program.results[0]].dtype, shape)
     layout = made if op.out is None else op.out.layout
-    return MapPlan(library, program, shape, [operand.layout for operand in op.operands], [layout])
+    return MapPlan(library, program, shape, [operand.layout for operand in op.operands], [layout], op.shifts)
 
 
 @plans(MapMany)
