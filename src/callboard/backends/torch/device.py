@@ -55,9 +55,7 @@ class TorchDevice(AccelDevice):
         self.shared: list[Memory] = []
         self._ids = count()
         self._streams: list[WorkerStream] = []
-        self._lock = (
-            threading.RLock()
-        )  # other threads look up; a garbage collection inside it may free
+        self._lock = threading.RLock()  # other threads look up; a garbage collection inside it may free
         self._starts: list[int] = []
         self._blocks: dict[int, Tensor] = {}
         self._next = 1 << 32

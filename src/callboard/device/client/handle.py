@@ -354,17 +354,9 @@ class Device(DeviceApi[Asynchronous]):
         completions, also from later contexts. To record from the very beginning, open the device with ``trace=True``.
 
         Returns:
-            An async function that removes it.
+            An async function that removes it, once it was told of every op that has had its completion.
         """
-        self._answers.traces.append(hook)
-        await self._answers.trace(CONTROL_TIMEOUT)
-
-        async def remove() -> None:
-            self._answers.traces.remove(hook)
-            if not self._answers.traces and not self.stopped:
-                await self._answers.trace(CONTROL_TIMEOUT)
-
-        return remove
+        return await self._answers.tell(hook, CONTROL_TIMEOUT)
 
     async def watch_memory(
         self, hook: Callable[[MemoryFigures], None], *, step: int = MEMORY_STEP

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -108,6 +108,24 @@ class Answers:
             free = actor.own.free_shared
             actor.port.outbox.hold(Gate(passed=lambda: actor.fleet.when_reaped(lambda: free(self.ask, flushed))))
             actor.port.flush()
+
+    async def tell(
+        self, hook: Callable[[TraceRecord], None], timeout: float
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Call a hook with the record of each op; the result removes it, after the records of the ops that are done."""
+        self.traces.append(hook)
+        await self.trace(timeout)
+
+        async def remove() -> None:
+            try:
+                if self._actor.port.stopped is None:
+                    await self.trace(timeout)  # its answer comes behind the records
+            finally:
+                self.traces.remove(hook)
+            if not self.traces and self._actor.port.stopped is None:
+                await self.trace(timeout)
+
+        return remove
 
     async def trace(self, timeout: float) -> None:
         """Have the hosts record what :attr:`traces` and :attr:`sampled` want, in later contexts too."""
