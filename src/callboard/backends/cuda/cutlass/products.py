@@ -1,24 +1,21 @@
-"""Plans of matrix products, of one, a batch, or groups; and of new weights."""
+"""Plans of matrix products, of one or a batch; and of new weights."""
 
-import ctypes
 from collections.abc import Callable
-from ctypes import c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from callboard.backends.cuda.cutlass.engines import Direct, InSteps, Product, direct, launcher, product_message
+from callboard.backends.cuda.cutlass.engines import Direct, InSteps, Product, direct, product_message
 from callboard.backends.cuda.cutlass.rules import refuses
 from callboard.backends.cuda.cutlass.templated import Templated, templated
 from callboard.core.layout import layout_of
 from callboard.core.library import plans
-from callboard.core.op import info_of
-from callboard.kernel.cutlass import Explain, Gemm, GroupedGemm, Refit
+from callboard.kernel.cutlass import Explain, Gemm, Refit
 from callboard.kernel.cutlass.explain import Told
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["explain", "gemm", "grouped", "refit"]
+__all__ = ["explain", "gemm", "refit"]
 
 
 @plans(Gemm, refuses=refuses)
@@ -50,38 +47,6 @@ def explain(library: "CudaCutlass", op: Explain) -> Callable[..., Told]:
     told = Told(plan.executed_by)
     plan.close()
     return lambda stream, *dynamic: told
-
-
-class GroupedArgs(ctypes.Structure):
-    """``GroupedArgs`` of ``data/cutlass.cu``."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("a", "b", "offsets", "sum", "group")),
-        *((name, c_int64) for name in ("rows", "n", "k", "groups", "a_row", "a_col", "b_group", "b_row", "b_col")),
-    )
-
-
-@plans(GroupedGemm, refuses=refuses)
-def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps:
-    """The kernel of ``data/cutlass.cu``, which reads the offsets on the device, and kernels of the epilogue."""
-    problem = op.problem()
-    rows, n = problem.result.shape
-    offsets_at = [field.name for field in info_of(type(op)).dynamic].index("offsets")
-
-    def make(sums: int, groups: int) -> tuple[Any, Callable[[], None], str]:
-        args = GroupedArgs(sum=sums, group=groups, rows=rows, n=n, k=op.a.shape[1], groups=op.b.shape[0])
-        args.a_row, args.a_col = op.a.strides
-        args.b_group, args.b_row, args.b_col = op.b.strides
-        name = f"grouped_{op.a.dtype.name}_{op.b.dtype.name}"
-        launch = launcher(library, name, -(-rows // 32) * -(-n // 32), args)
-
-        def multiply(stream: "CudaStream", dynamic: Any) -> None:
-            args.a, args.b, args.offsets = dynamic[0], dynamic[1], dynamic[offsets_at]
-            launch(stream.native)
-
-        return multiply, lambda: None, "custom kernel: the grouped product"
-
-    return InSteps(library, op, problem, (4 * rows,), make, groups=0)
 
 
 @plans(Refit, inline=True)

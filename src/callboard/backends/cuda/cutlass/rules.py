@@ -5,6 +5,7 @@ from typing import Any
 from callboard.backends.cuda.blas_lt.rules import refuses as refused_product
 from callboard.backends.cuda.cutlass.engines import product_message
 from callboard.backends.cuda.cutlass.finishing import steps_of
+from callboard.backends.cuda.cutlass.grouped_text import why_no_groups
 from callboard.backends.cuda.cutlass.templates import why_no_template
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
@@ -21,7 +22,7 @@ def refuses(op: Fused[Any]) -> str | None:
         op = op.product()
     problem = op.problem()
     if op.engine == "cutlass":
-        why = why_no_template(op, problem) if isinstance(op, Gemm) else "it has no template; leave engine out"
+        why = _why_no_template(op, problem)
         if why is not None:
             return f"engine is 'cutlass': {why}"
     kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
@@ -42,6 +43,12 @@ def refuses(op: Fused[Any]) -> str | None:
         return "a and b of a convolution must be row-major: pass dev.copy of them"
     a, b, shape = conv_factors(op, problem)
     return _product(op, Problem(layout_of(op.accumulated, shape)), a, b)
+
+
+def _why_no_template(op: Fused[Any], problem: Problem) -> str | None:
+    if isinstance(op, GroupedGemm):
+        return why_no_groups(op, problem)
+    return why_no_template(op, problem) if isinstance(op, Gemm) else "it has no template; leave engine out"
 
 
 def _product(op: Fused[Any], problem: Problem, a: Layout, b: Layout) -> str | None:

@@ -1,6 +1,7 @@
 """Plans of CUTLASS's templates: one kernel for the product and its epilogue."""
 
 import ctypes
+from collections.abc import Callable
 from ctypes import c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Templated", "templated"]
+__all__ = ["ARCHITECTURE", "Code", "Templated", "image_of", "templated"]
 
 HOPPER = (9, 0)
 ARCHITECTURE = "90a"
@@ -32,23 +33,74 @@ def templated(library: "CudaCutlass", op: Gemm, problem: Problem, otherwise: Any
         otherwise: Makes the plan for operands that start elsewhere than templates need.
 
     Raises:
-        UnsupportedOp: ``engine`` is ``"cutlass"``, and the device is none of Hopper.
-        BackendUnavailable, LibraryError: Likewise, and nvcc is missing or refuses the template.
+        UnsupportedOp, BackendUnavailable, LibraryError: See :func:`image_of`.
     """
     if op.engine == "vendor" or why_no_template(op, problem) is not None:
         return None
+    image = image_of(library, op.engine, "cutlass.gemm", lambda: gemm_text(op, problem))
+    return None if image is None else Templated(library, op, problem, image, otherwise)
+
+
+class Code:
+    """A compiled template with its arguments and scratch. Calling it enqueues its kernels.
+
+    Args:
+        library: The library.
+        image: The shared library.
+        call: The arguments, with extents and steps; addresses are put in before each call.
+        tag: Of the op.
+    """
+
+    def __init__(self, library: "CudaCutlass", image: bytes, call: ctypes.Structure, tag: str) -> None:
+        self._library, self._tag = library, tag
+        self._code = nvcc.library_of(image)
+        self._run: Any = self._code.callboard_launch
+        self._run.argtypes, self._run.restype = (c_void_p, c_void_p, c_void_p), c_int
+        self._call = call
+        measure: Any = self._code.callboard_workspace
+        measure.argtypes, measure.restype = (c_void_p,), c_int64
+        size = measure(ctypes.addressof(call))
+        if size < 0:
+            raise LibraryError(f"{tag}: the template does not take these extents; leave engine out", "cutlass", 1)
+        self._room: Any = library.workspace.lease(max(size, 256))
+
+    def __call__(self, stream: "CudaStream") -> None:
+        code = self._run(ctypes.addressof(self._call), self._room.memory.address, stream.native)
+        if code:
+            raise LibraryError(f"{self._tag}: CUTLASS returns status {code}", "cutlass", code)
+
+    def close(self) -> None:
+        """Release the scratch; all its work is done."""
+        if self._room is not None:
+            self._library.workspace.leave(self._room)
+            self._room = None
+
+
+def image_of(library: "CudaCutlass", engine: str, tag: str, text: Callable[[], str]) -> bytes | None:
+    """The binary of a template; None if another engine is to serve the message.
+
+    Args:
+        library: The library.
+        engine: Of the message; ``"cutlass"``: compile the template if need be.
+        tag: Of the op.
+        text: Gives the source.
+
+    Raises:
+        UnsupportedOp: ``engine`` is ``"cutlass"``, and the device is none of Hopper.
+        BackendUnavailable, LibraryError: Likewise, and nvcc is missing or refuses the template.
+    """
     capability = library.device.info.compute_capability
     if capability != HOPPER:
-        if op.engine == "cutlass":
+        if engine == "cutlass":
             raise UnsupportedOp(
-                f"cuda, cutlass.gemm: the templates are for compute capability 9.0, and this device has "
+                f"cuda, {tag}: the templates are for compute capability 9.0, and this device has "
                 f"{'.'.join(map(str, capability))}; leave engine out"
             )
         return None
-    text = gemm_text(op, problem)
-    if op.engine == "auto" and not nvcc.is_built(text, ARCHITECTURE):
+    source = text()
+    if engine == "auto" and not nvcc.is_built(source, ARCHITECTURE):
         return None
-    return Templated(library, op, problem, nvcc.library_of(nvcc.built(text, ARCHITECTURE)), otherwise)
+    return nvcc.built(source, ARCHITECTURE)
 
 
 class Templated:
@@ -58,31 +110,21 @@ class Templated:
         library: The library.
         op: The message, with placeholders.
         problem: Its shapes.
-        code: The compiled template.
+        image: The compiled template.
         otherwise: Makes the plan for operands that start elsewhere than at multiples of 16 bytes.
     """
 
     executed_by = "cutlass: one launch"
 
-    def __init__(self, library: "CudaCutlass", op: Gemm, problem: Problem, code: ctypes.CDLL, otherwise: Any) -> None:
-        self._library = library
-        self._room: Any = None
+    def __init__(self, library: "CudaCutlass", op: Gemm, problem: Problem, image: bytes, otherwise: Any) -> None:
         self._otherwise: Any = None
-        self._run: Any = code.callboard_launch
-        self._run.argtypes, self._run.restype = (c_void_p, c_void_p, c_void_p), c_int
-        self._keeps = code
-        self._call = Call()
-        _put_steps(self._call, op, problem)
-        measure: Any = code.callboard_workspace
-        measure.argtypes, measure.restype = (c_void_p,), c_int64
-        self._call.alpha, self._call.beta = 1.0, 0.0
+        self._call = call = Call()
+        _put_steps(call, op, problem)
+        call.alpha, call.beta = 1.0, 0.0
         for name in ("a", "b", "c", "out"):
-            setattr(self._call, name, 1 << 20)  # no address is read; a check of its alignment passes
-        size = measure(ctypes.addressof(self._call))
-        if size < 0:
-            raise LibraryError("cutlass.gemm: the template does not take these extents; leave engine out", "cutlass", 1)
+            setattr(call, name, 1 << 20)  # no address is read; a check of its alignment passes
+        self._code = Code(library, image, call, "cutlass.gemm")
         try:
-            self._room = library.workspace.lease(max(size, 256))
             self._otherwise = otherwise()
         except BaseException:  # whatever ends it: nothing else holds the scratch
             self.close()
@@ -100,15 +142,11 @@ class Templated:
         call.a, call.b, call.c, call.out, call.alpha, call.beta = a, b, c, out, alpha, beta
         for i, address in enumerate(inputs or ()):
             call.inputs[i] = address
-        code = self._run(ctypes.addressof(call), self._room.memory.address, stream.native)
-        if code:
-            raise LibraryError(f"cutlass.gemm: CUTLASS returns status {code}", "cutlass", code)
+        self._code(stream)
 
     def close(self) -> None:
         """Release the scratch and the other plan; all its work is done."""
-        if self._room is not None:
-            self._library.workspace.leave(self._room)
-            self._room = None
+        self._code.close()
         if self._otherwise is not None:
             self._otherwise.close()
             self._otherwise = None

@@ -13,9 +13,22 @@ from callboard.backends.cuda.cutlass.text import functions_text, value_text
 from callboard.core.layout import Layout
 from callboard.kernel.cutlass import Gemm
 from callboard.kernel.cutlass.epilogue import INPUTS, EpilogueNode
-from callboard.kernel.cutlass.fused import Problem
+from callboard.kernel.cutlass.fused import Fused, Problem
 
-__all__ = ["BYTES", "MAX_INPUTS", "Call", "batch_step", "far_step", "gemm_text", "why_no_template"]
+__all__ = [
+    "BYTES",
+    "ELEMENTS",
+    "FACTORS",
+    "HEADERS",
+    "MAX_INPUTS",
+    "Call",
+    "batch_step",
+    "far_axis",
+    "far_step",
+    "function_text",
+    "gemm_text",
+    "why_no_template",
+]
 
 MAX_INPUTS = 8
 BYTES = 16
@@ -193,6 +206,12 @@ def far_step(layout: Layout) -> int:
     return int(found[1])
 
 
+def far_axis(layout: Layout) -> int | None:
+    """Which of the last two axes is not adjacent, 0 or 1; None if neither is adjacent."""
+    found = _step(layout)
+    return None if found is None else int(found[0])
+
+
 def batch_step(layout: Layout) -> int:
     """The distance of matrices; 0 for one that serves all."""
     return layout.strides[0] if len(layout.shape) == 3 and layout.shape[0] > 1 else 0
@@ -239,7 +258,7 @@ def gemm_text(op: Gemm, problem: Problem) -> str:
         step_b=1 - axis_b,  # CUTLASS's b is [n, k]
         scheduler="cutlass::gemm::PersistentScheduler",
     )
-    return "\n".join([HEADERS, "namespace callboard {", functions_text("float"), _function(op), FIELDS, "}"]) + (
+    return "\n".join([HEADERS, "namespace callboard {", functions_text("float"), function_text(op), FIELDS, "}"]) + (
         "\nusing callboard::Call;\n" + body
     )
 
@@ -270,7 +289,7 @@ def _leaf(kind: str, element: str, at: int) -> tuple[str, str]:
     )
 
 
-def _function(op: Gemm) -> str:
+def function_text(op: Fused[Any]) -> str:
     """The function of ``Sm90Compute``, element by element."""
     places = {name: at for at, name in enumerate(op.names)}  # the names themselves are no part of the binary's key
     arrays: Sequence[str] = ["acc", *(["add"] if op.c is not None else []), *(f"in{at}" for at in places.values())]
@@ -291,6 +310,6 @@ def _function(op: Gemm) -> str:
     return "\n".join([*lines, "        }", "        return found;", "    }", "};"])
 
 
-def _ranged(op: Gemm, value: str) -> str:
+def _ranged(op: Fused[Any], value: str) -> str:
     """A value that is exact in the result's dtype, or that the conversion rounds as we do."""
     return f"(A)to_i8({value})" if op.result_dtype.name == "i8" else value

@@ -1,0 +1,241 @@
+"""Products of groups of rows as C++ of CUTLASS 3 for Hopper: a kernel that finds the groups, and one that multiplies.
+
+The extents of the groups are known on the device only. So the first kernel writes the address, extents and steps of
+each group's matrices where the second, CUTLASS's array kernel, reads them; it also fills the rows that are in no group.
+The tiles are those that PyTorch chooses for its grouped product (``_grouped_mm``).
+"""
+
+import ctypes
+from ctypes import c_float, c_int64, c_void_p
+from typing import Any
+
+from callboard.backends.cuda.cutlass.templates import (
+    BYTES,
+    ELEMENTS,
+    FACTORS,
+    HEADERS,
+    far_axis,
+    far_step,
+    function_text,
+)
+from callboard.backends.cuda.cutlass.text import functions_text
+from callboard.core.layout import Layout
+from callboard.kernel.cutlass import GroupedGemm
+from callboard.kernel.cutlass.fused import Problem
+
+__all__ = ["GroupedCall", "grouped_text", "is_whole", "put_extents", "why_no_groups"]
+
+FEW = 128
+"""Rows of a group on average, or columns, up to which tiles are narrow."""
+
+
+class GroupedCall(ctypes.Structure):
+    """``GroupedCall`` of the generated text; steps in elements."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("a", "b", "offsets", "out", "group")),
+        *((name, c_int64) for name in ("rows", "n", "k", "groups", "a_step", "b_step", "b_group", "out_step")),
+        ("alpha", c_float),
+        ("beta", c_float),
+    )
+
+
+FIELDS = """
+struct GroupedCall {
+    const void *a, *b;
+    const int* offsets;
+    void* out;
+    int* group;  // of each row, -1 for none; null: not wanted
+    long long rows, n, k, groups, a_step, b_step, b_group, out_step;
+    float alpha, beta;
+};
+"""
+
+BODY = """
+namespace fusion = cutlass::epilogue::fusion;
+using Shape = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
+using TileOfBlock = cute::Shape<cute::Int<{tile_m}>, cute::Int<{tile_n}>, cute::Int<{tile_k}>>;
+using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
+using ElementA = {a};
+using ElementB = {b};
+using ElementD = {out};
+using Function = callboard::Epilogue<cutlass::Array<float, 1>>;
+using Tree = fusion::Sm90EVT<
+    fusion::Sm90Compute<callboard::Epilogue, ElementD, float, cutlass::FloatRoundStyle::round_to_nearest>,
+    fusion::Sm90AccFetch>;
+using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileOfBlock, Cluster,
+    cutlass::epilogue::collective::EpilogueTileAuto, float, float,
+    void, cutlass::layout::RowMajor*, {align_out}, ElementD, cutlass::layout::RowMajor*, {align_out},
+    cutlass::epilogue::PtrArrayTmaWarpSpecialized{schedule}, Tree>::CollectiveOp;
+using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ElementA, cutlass::layout::RowMajor*, {align},
+    ElementB, {layout_b}*, {align}, float, TileOfBlock, Cluster,
+    cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+        sizeof(typename CollectiveEpilogue::SharedStorage))>,
+    cutlass::gemm::KernelPtrArrayTmaWarpSpecialized{schedule}>::CollectiveOp;
+using Kernel = cutlass::gemm::kernel::GemmUniversal<Shape, CollectiveMainloop, CollectiveEpilogue>;
+using Device = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+
+struct Groups {{  // one of each for every group
+    typename Shape::UnderlyingProblemShape* extents;
+    const ElementA** a;
+    const ElementB** b;
+    ElementD** out;
+    typename Kernel::InternalStrideA* a_steps;
+    typename Kernel::InternalStrideB* b_steps;
+    typename Kernel::InternalStrideD* out_steps;
+}};
+
+static long long placed(char* at, long long groups, Groups& found) {{
+    char* const start = at;
+    const auto take = [&](auto*& place) {{
+        place = reinterpret_cast<std::remove_reference_t<decltype(place)>>(at);
+        at += (groups * sizeof(*place) + 255) / 256 * 256;
+    }};
+    take(found.extents);
+    take(found.a);
+    take(found.b);
+    take(found.out);
+    take(found.a_steps);
+    take(found.b_steps);
+    take(found.out_steps);
+    return at - start;
+}}
+
+__global__ void __launch_bounds__(256) prepare(const GroupedCall p, const Groups found) {{
+    if (blockIdx.x == 0) {{
+        for (int g = threadIdx.x; g < p.groups; g += 256) {{
+            const int low = max(p.offsets[g], 0), high = (int)min((long long)p.offsets[g + 1], p.rows);
+            const long long top = min((long long)low, p.rows);
+            found.extents[g] = {{max(high - low, 0), (int)p.n, (int)p.k}};
+            found.a[g] = (const ElementA*)p.a + top * p.a_step;
+            found.b[g] = (const ElementB*)p.b + g * p.b_group;
+            found.out[g] = (ElementD*)p.out + top * p.out_step;
+            cute::get<0>(found.a_steps[g]) = p.a_step;
+            cute::get<{step_b}>(found.b_steps[g]) = p.b_step;
+            cute::get<0>(found.out_steps[g]) = p.out_step;
+        }}
+    }}
+    const int lane = threadIdx.x % 32;
+    for (long long row = blockIdx.x * 8ll + threadIdx.x / 32; row < p.rows; row += gridDim.x * 8ll) {{
+        int group = -1;
+        for (int g = lane; g < p.groups; g += 32) {{
+            group = row >= p.offsets[g] && row < p.offsets[g + 1] ? g : group;
+        }}
+        group = __reduce_max_sync(0xffffffff, group);
+        if (p.group && lane == 0) {{
+            p.group[row] = group;
+        }}
+        if (group < 0) {{
+            cutlass::Array<float, 1> none;
+            none[0] = 0.f;
+            const float value = Function{{}}(none, {{p.alpha, p.beta}})[0];
+            for (long long i = lane; i < p.n; i += 32) {{
+                ((ElementD*)p.out)[row * p.out_step + i] = cutlass::NumericConverter<ElementD, float>{{}}(value);
+            }}
+        }}
+    }}
+}}
+
+static typename Device::Arguments arguments_of(const GroupedCall& p, const Groups& found) {{
+    static int processors = 0;
+    int device = 0;
+    cudaGetDevice(&device);
+    if (!processors) {{
+        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    }}
+    cutlass::KernelHardwareInfo hardware;
+    hardware.device_id = device;
+    hardware.sm_count = processors;
+    typename Tree::Arguments tree{{{{}}, {{p.alpha, p.beta}}}};
+    return typename Device::Arguments{{
+        cutlass::gemm::GemmUniversalMode::kGrouped,
+        {{(int)p.groups, found.extents, nullptr}},
+        {{found.a, found.a_steps, found.b, found.b_steps}},
+        {{tree, nullptr, nullptr, found.out, found.out_steps}},
+        hardware}};
+}}
+
+extern "C" long long callboard_workspace(const GroupedCall* call) {{
+    Groups found;
+    const long long own = placed(nullptr, call->groups, found);
+    const auto arguments = arguments_of(*call, found);
+    if (Device::can_implement(arguments) != cutlass::Status::kSuccess) {{
+        return -1;
+    }}
+    return own + (long long)Device::get_workspace_size(arguments);
+}}
+
+extern "C" int callboard_launch(const GroupedCall* call, void* workspace, void* stream) {{
+    Groups found;
+    const long long own = placed((char*)workspace, call->groups, found);
+    const long long blocks = (call->rows + 7) / 8;
+    prepare<<<(unsigned)(blocks < 1 ? 1 : blocks > 1056 ? 1056 : blocks), 256, 0, (cudaStream_t)stream>>>(*call, found);
+    Device device;
+    const cutlass::Status made =
+        device.initialize(arguments_of(*call, found), (char*)workspace + own, (cudaStream_t)stream);
+    if (made != cutlass::Status::kSuccess) {{
+        return (int)made;
+    }}
+    return (int)device.run((cudaStream_t)stream);
+}}
+"""
+
+
+def why_no_groups(op: GroupedGemm, problem: Problem) -> str | None:
+    """The reason why there is no template for a message, with a cure; None if there is one."""
+    if op.a.dtype.name not in ("f16", "bf16") or op.b.dtype is not op.a.dtype:
+        return f"a is {op.a.dtype}; the templates of groups have f16 and bf16"
+    if not problem.result.size or not op.b.size:
+        return "there is nothing to multiply; leave engine out"
+    if far_axis(op.a.layout) != 0:
+        return f"a is {op.a.layout!r}; its rows must have no gaps: pass dev.copy(a)"
+    layouts = [("a", op.a.layout), ("b", op.b.layout), *([("out", op.out.layout)] if op.out is not None else [])]
+    for name, layout in layouts:
+        if far_axis(layout) is None or any(s != 1 and s * layout.dtype.itemsize % BYTES for s in layout.strides):
+            return (
+                f"{name} is {layout!r}; its rows (or columns) must be adjacent and start at multiples of {BYTES} bytes"
+            )
+    if op.out is not None and far_axis(op.out.layout) != 0:
+        return f"out is {op.out.layout!r}; its rows must have no gaps"
+    if problem.result.shape[-1] * op.a.dtype.itemsize % BYTES:
+        return f"out has {problem.result.shape[-1]} columns; its rows must be whole units of {BYTES} bytes"
+    return None
+
+
+def is_whole(op: GroupedGemm) -> bool:
+    """True if the template can also execute the epilogue: it reads no array, and reduces nothing."""
+    return not op.inputs and not op.reductions and op.c is None and op.result_dtype.name in ELEMENTS
+
+
+def grouped_text(op: GroupedGemm) -> str:
+    """The source of a message's kernels; of the message that gives the plain sums, where it is not whole."""
+    rows, _ = op.a.shape
+    groups, _, n = op.b.shape
+    few = rows <= FEW * groups or n <= FEW
+    tile = (64, 128, 128) if few else (128, 256, 64)
+    size, out = op.a.dtype.itemsize, op.result_dtype
+    axis = far_axis(op.b.layout)
+    assert axis is not None
+    body = BODY.format(
+        a=FACTORS[op.a.dtype.name],
+        b=FACTORS[op.b.dtype.name],
+        out=ELEMENTS[out.name],
+        schedule="Pingpong" if few else "Cooperative",
+        align=BYTES // size,
+        align_out=BYTES // out.itemsize,
+        layout_b="cutlass::layout::RowMajor" if axis == 0 else "cutlass::layout::ColumnMajor",
+        step_b=1 - axis,
+        **dict(zip(("tile_m", "tile_n", "tile_k"), tile, strict=True)),
+    )
+    headers = HEADERS + '#include "cutlass/gemm/group_array_problem_shape.hpp"\n'
+    own = ["namespace callboard {", functions_text("float"), function_text(op), FIELDS, "}"]
+    return "\n".join([headers, *own, "using callboard::GroupedCall;", body])
+
+
+def put_extents(call: Any, op: GroupedGemm, out: Layout) -> None:
+    """The extents and steps of a message."""
+    (call.rows, call.k), (call.groups, _, call.n) = op.a.shape, op.b.shape
+    call.a_step, call.b_step, call.out_step = far_step(op.a.layout), far_step(op.b.layout), far_step(out)
+    call.b_group = op.b.strides[0]

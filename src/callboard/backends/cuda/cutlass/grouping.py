@@ -1,0 +1,150 @@
+"""Plans of products of groups of rows: a template where it is compiled, else a plain kernel; then the epilogue."""
+
+import ctypes
+from collections.abc import Callable
+from ctypes import c_int64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from callboard.backends.cuda.cutlass.engines import InSteps, launcher
+from callboard.backends.cuda.cutlass.grouped_text import (
+    GroupedCall,
+    grouped_text,
+    is_whole,
+    put_extents,
+    why_no_groups,
+)
+from callboard.backends.cuda.cutlass.rules import refuses
+from callboard.backends.cuda.cutlass.templated import Code, image_of
+from callboard.backends.cuda.cutlass.templates import BYTES
+from callboard.core.layout import layout_of
+from callboard.core.library import plans
+from callboard.core.op import info_of
+from callboard.kernel.cutlass import GroupedGemm
+from callboard.kernel.cutlass.fused import Problem
+
+if TYPE_CHECKING:
+    from callboard.backends.cuda.cutlass.library import CudaCutlass
+    from callboard.backends.cuda.stream import CudaStream
+
+__all__ = ["grouped"]
+
+OFFSETS = [field.name for field in info_of(GroupedGemm).dynamic].index("offsets")
+
+
+class GroupedArgs(ctypes.Structure):
+    """``GroupedArgs`` of ``data/cutlass.cu``."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("a", "b", "offsets", "sum", "group")),
+        *((name, c_int64) for name in ("rows", "n", "k", "groups", "a_row", "a_col", "b_group", "b_row", "b_col")),
+    )
+
+
+class Whole:
+    """A plan: one template for the product and its epilogue, behind the kernel that finds the groups.
+
+    Args:
+        library: The library.
+        op: The message, with placeholders.
+        problem: Its shapes.
+        image: The compiled template.
+        otherwise: Makes the plan for operands that start elsewhere than at multiples of 16 bytes.
+    """
+
+    executed_by = "cutlass: the grouped product and its epilogue"
+
+    def __init__(
+        self, library: "CudaCutlass", op: GroupedGemm, problem: Problem, image: bytes, otherwise: Callable[[], InSteps]
+    ) -> None:
+        self._call = call = GroupedCall(alpha=1.0)
+        put_extents(call, op, problem.result if op.out is None else op.out.layout)
+        self._code = Code(library, image, call, "cutlass.grouped_gemm")
+        self._otherwise: InSteps | None = None
+        try:
+            self._otherwise = otherwise()
+        except BaseException:  # whatever ends it: nothing else holds the scratch
+            self.close()
+            raise
+
+    def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
+        a, b, out, _, _, _, alpha, beta, offsets = dynamic
+        if (a | b | out) & BYTES - 1:
+            assert self._otherwise is not None
+            self._otherwise(stream, *dynamic)
+            return
+        call = self._call
+        call.a, call.b, call.out, call.offsets, call.alpha, call.beta = a, b, out, offsets, alpha, beta
+        self._code(stream)
+
+    def close(self) -> None:
+        """Release the scratch and the other plan; all its work is done."""
+        self._code.close()
+        if self._otherwise is not None:
+            self._otherwise.close()
+            self._otherwise = None
+
+
+@plans(GroupedGemm, refuses=refuses)
+def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
+    """A template, whole or for the sums alone; else the plain kernel. Kernels of the epilogue follow the sums."""
+    problem = op.problem()
+    image: bytes | None = None
+    sums_of = op if is_whole(op) else _sums_of(op)
+    if op.engine != "vendor" and why_no_groups(op, problem) is None:
+        image = image_of(library, op.engine, "cutlass.grouped_gemm", lambda: grouped_text(sums_of))
+    rows = problem.result.shape[0]
+
+    def plain() -> InSteps:
+        return InSteps(library, op, problem, (4 * rows,), _kernel(library, op), groups=0)
+
+    if image is None:
+        return plain()
+    if sums_of is op:
+        return Whole(library, op, problem, image, plain)
+    found = image
+
+    def make(sums: int, groups: int) -> tuple[Any, Callable[[], None], str]:
+        simple, _, _ = _kernel(library, op)(sums, groups)
+        call = GroupedCall(out=sums, group=groups, alpha=1.0)
+        put_extents(call, sums_of, layout_of("f32", problem.result.shape))
+        code = Code(library, found, call, "cutlass.grouped_gemm")
+
+        def multiply(stream: "CudaStream", dynamic: Any) -> None:
+            if (dynamic[0] | dynamic[1]) & BYTES - 1:
+                simple(stream, dynamic)
+                return
+            call.a, call.b, call.offsets = dynamic[0], dynamic[1], dynamic[OFFSETS]
+            code(stream)
+
+        return multiply, code.close, "cutlass: the grouped product"
+
+    return InSteps(library, op, problem, (4 * rows,), make, groups=0)
+
+
+def _sums_of(op: GroupedGemm) -> GroupedGemm:
+    """The message whose result is the sums in f32, without an epilogue."""
+    return msgspec.structs.replace(
+        op, epilogue=(), inputs=(), reductions=(), c=None, out=None, beta=0.0, alpha=1.0, out_dtype="f32"
+    )
+
+
+def _kernel(library: "CudaCutlass", op: GroupedGemm) -> Callable[[int, int], tuple[Any, Callable[[], None], str]]:
+    """The kernel of ``data/cutlass.cu``, which reads the offsets on the device."""
+    (rows, k), (groups, _, n) = op.a.shape, op.b.shape
+
+    def make(sums: int, group: int) -> tuple[Any, Callable[[], None], str]:
+        args = GroupedArgs(sum=sums, group=group, rows=rows, n=n, k=k, groups=groups)
+        args.a_row, args.a_col = op.a.strides
+        args.b_group, args.b_row, args.b_col = op.b.strides
+        name = f"grouped_{op.a.dtype.name}_{op.b.dtype.name}"
+        launch = launcher(library, name, -(-rows // 32) * -(-n // 32), args)
+
+        def multiply(stream: "CudaStream", dynamic: Any) -> None:
+            args.a, args.b, args.offsets = dynamic[0], dynamic[1], dynamic[OFFSETS]
+            launch(stream.native)
+
+        return multiply, lambda: None, "custom kernel: the grouped product"
+
+    return make
