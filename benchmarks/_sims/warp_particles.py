@@ -1,4 +1,4 @@
-"""Particles under gravity on a floor in Warp: what benchmarks/realtime.py measures beside."""
+"""Particles under gravity on a floor in Warp: what _sims/particles.py measures beside."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Neighbours counted by Warp's HashGrid: what benchmarks/realtime.py measures beside."""
+"""Neighbours counted by Warp's HashGrid: what _sims/neighbours.py measures beside."""
 
 from collections.abc import Callable
 from typing import Any
