@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from callboard.agents.checks import matrix, positive
 from callboard.agents.index.cpu import CpuVectorIndex
-from callboard.agents.index.exact import by_score_and_id, exact_scores, nearest, scaled
+from callboard.agents.index.exact import by_score_and_id, exact_scores, nearest
 from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Where
 from callboard.agents.index.snapshot import Snapshot
 from callboard.core.errors import ContextLost
@@ -98,7 +98,7 @@ class DeviceVectorIndex:
         Scores may differ from the host's by the rounding of the device's products; distances are computed on the host.
         """
         k = positive("k", k)
-        rows = scaled(matrix("queries", queries, columns=self.dim), self.metric)
+        rows = matrix("queries", queries, columns=self.dim, unit=self.metric == "cosine")
         snapshot, numbers, scores = await self._searched(rows, k, where)
         ids = snapshot.ids[numbers]
         return Neighbours(ids[0], scores[0]) if np.ndim(queries) == 1 else Neighbours(ids, scores)
@@ -223,9 +223,7 @@ def _is_outdated(copy: Copy, snapshot: Snapshot) -> bool:
 
 def _distances(snapshot: Snapshot, queries: Any, numbers: Any) -> tuple[Any, Any]:
     """The same rows with their distances: the device's products differ by too little near 0."""
-    found = np.empty(numbers.shape, np.float32)
-    for n, row in enumerate(numbers):
-        found[n] = exact_scores(snapshot, queries[n], row, "l2")
+    found = exact_scores(snapshot, queries, numbers, "l2")
     order = np.argsort(found, axis=1, kind="stable")
     return np.take_along_axis(numbers, order, 1), np.take_along_axis(found, order, 1)
 
@@ -237,5 +235,5 @@ def _merged(
     if not later[0].size:
         return numbers, scores
     numbers, scores = np.concatenate([numbers, later[0]], axis=1), np.concatenate([scores, later[1]], axis=1)
-    best = [by_score_and_id(scores[n], snapshot.ids[row], metric)[:k] for n, row in enumerate(numbers)]
-    return np.take_along_axis(numbers, np.array(best), 1), np.take_along_axis(scores, np.array(best), 1)
+    best = by_score_and_id(scores, snapshot.ids[numbers], metric)[:, :k]
+    return np.take_along_axis(numbers, best, 1), np.take_along_axis(scores, best, 1)
