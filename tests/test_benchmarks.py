@@ -130,6 +130,8 @@ def test_vector_index(tmp_path: Path) -> None:
     assert {"NumPy", "f32", "f16", "i8"} <= set(results["batch 1"]) & set(results["batch 32"])
     assert results["recall"]["f32"] > 0.99 < results["recall"]["f16"]
     assert results["cache"]["hit"]["median"] > 0
+    results = run(tmp_path, "vector_index", "--by-device")["results"]
+    assert results["device"]["device"]["median"] > 0 and set(results["recall"].values()) == {1.0}
 
 
 @pytest.mark.slow

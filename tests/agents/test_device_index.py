@@ -55,6 +55,23 @@ async def test_equal_scores_are_in_the_order_of_ids(monkeypatch: pytest.MonkeyPa
         assert (await index.search([[1, 1]], 40)).ids.tolist() == [list(range(40))]
 
 
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+async def test_the_best_groups_hold_the_best_rows(metric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_device, "BLOCK", 128)
+    monkeypatch.setattr(of_device, "GROUP", 4)
+    draw = np.random.default_rng(0)
+    rows = draw.integers(-1, 2, (300, 3)) + np.array([0.0, 0.0, 4.0])  # most scores occur often
+    async with cb.device("cpu", isolation="thread") as gpu:
+        index = cb.DeviceVectorIndex(gpu, cb.CpuVectorIndex(3, metric=metric, dtype="f32"))
+        index.upsert(draw.permutation(300), rows, [{"odd": int(n % 2)} for n in range(300)])
+        for where in (None, {"odd": 1}):
+            found = await index.search(rows[:20], 7, where=where)
+            want = await index.host.search(rows[:20], 7, where=where)
+            assert np.allclose(found.scores, want.scores, atol=1e-6)
+            if metric != "cosine":  # the products are exact
+                assert np.array_equal(found.ids, want.ids)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "i8"])
 async def test_rows_of_fewer_bytes(dtype: Any) -> None:
     async with cb.device("cpu", isolation="thread") as gpu:

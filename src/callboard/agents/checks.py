@@ -12,9 +12,13 @@ __all__ = ["Floats", "matrix", "positive"]
 Floats = NDArray[np.floating[Any]]
 LARGEST = 1e18
 """Largest L2 norm of a vector: products and squared distances of such vectors are finite in f32."""
+PART = 1 << 15
+"""Numbers that are converted to f64 at once: they stay in the cache."""
 
 
-def matrix(name: str, value: Any, *, columns: int | None, rows: int | None = None) -> NDArray[np.float32]:
+def matrix(
+    name: str, value: Any, *, columns: int | None, rows: int | None = None, unit: bool = False
+) -> NDArray[np.float32]:
     """``value`` as f32 ``[rows, columns]``, contiguous; a single vector is one row.
 
     Args:
@@ -22,10 +26,11 @@ def matrix(name: str, value: Any, *, columns: int | None, rows: int | None = Non
         value: Array or nested sequence of real numbers.
         columns: Expected number of columns; None for any, but not 0.
         rows: Expected number of rows; None for any.
+        unit: Divide each row by its norm.
 
     Raises:
         ShapeError: It has another shape.
-        ValueError: It has numbers that are not finite, or too large.
+        ValueError: It has numbers that are not finite, or too large; with ``unit``, a row is zero.
     """
     array = np.asarray(value)
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
@@ -40,13 +45,22 @@ def matrix(name: str, value: Any, *, columns: int | None, rows: int | None = Non
     if array.dtype != np.float32 or not array.flags.c_contiguous:
         with np.errstate(over="ignore"):
             array = np.ascontiguousarray(array, np.float32)
-    squares = np.einsum("ij,ij->i", array, array, dtype=np.float64)
-    if not (squares < LARGEST**2).all():  # false for NaN, too
-        row = int(np.argmin(squares < LARGEST**2))
-        bad = array[row][~np.isfinite(array[row])]
-        what = f"holds {bad[0]}" if bad.size else f"has norm {squares[row] ** 0.5:.3g}, above {LARGEST:g}"
-        raise ValueError(f"{name}: row {row} {what}; give finite vectors of moderate size")
-    return array
+    step, found = max(1, PART // array.shape[1]), np.empty_like(array) if unit else array
+    for start in range(0, len(array), step):
+        wide = array[start : start + step].astype(np.float64)
+        squares = np.vecdot(wide, wide)
+        high, low = (squares.max(), squares.min()) if len(squares) > 1 else (squares[0], squares[0])
+        if not high < LARGEST**2:  # true for NaN, too
+            row = int(np.argmin(squares < LARGEST**2))
+            bad = wide[row][~np.isfinite(wide[row])]
+            what = f"holds {bad[0]}" if bad.size else f"has norm {squares[row] ** 0.5:.3g}, above {LARGEST:g}"
+            raise ValueError(f"{name}: row {start + row} {what}; give finite vectors of moderate size")
+        if unit:
+            if not low:
+                row = start + int(np.argmin(squares))
+                raise ValueError(f"{name}: row {row} is zero, which has no direction; leave it out, or use 'ip'")
+            np.divide(wide, np.sqrt(squares)[:, None], out=found[start : start + step], casting="same_kind")
+    return found
 
 
 def positive(name: str, value: Any) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from callboard.agents.checks import matrix, positive
 from callboard.agents.index import files
 from callboard.agents.index.coding import RowType, encode
-from callboard.agents.index.exact import nearest, scaled
+from callboard.agents.index.exact import nearest
 from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Value, Where
 from callboard.agents.index.snapshot import Postings, Snapshot
 
@@ -79,7 +79,7 @@ class CpuVectorIndex:
         described = _checked_metadata(metadata, len(given))
         if not given:
             return
-        rows = scaled(matrix("vectors", vectors, columns=self.dim, rows=len(given)), self.metric)
+        rows = matrix("vectors", vectors, columns=self.dim, rows=len(given), unit=self.metric == "cosine")
         stored, scales = encode(rows, self.dtype)
         with self._lock:
             now = self._snapshot
@@ -147,18 +147,22 @@ class CpuVectorIndex:
             ShapeError: A query has another length than the vectors.
             ValueError: A query is not finite, or is zero in a cosine index.
         """
-        if len(self) * np.size(queries) <= SHORT and not callable(where):
+        if self._is_short(np.size(queries) // self.dim, where):
             return self.search_now(queries, k, where=where)
         return await asyncio.to_thread(self.search_now, queries, k, where=where)
 
     def search_now(self, queries: Any, k: int = 10, *, where: Where | None = None) -> Neighbours:
         """As :meth:`search`, on the calling thread."""
         k, snapshot = positive("k", k), self._snapshot
-        rows = scaled(matrix("queries", queries, columns=self.dim), self.metric)
+        rows = matrix("queries", queries, columns=self.dim, unit=self.metric == "cosine")
         numbers, scores = self._nearest(snapshot, rows, k, snapshot.allowed(where))
         if np.ndim(queries) == 1:
             return Neighbours(snapshot.ids[numbers[0]], scores[0])
         return Neighbours(snapshot.ids[numbers], scores)
+
+    def _is_short(self, queries: int, where: Where | None) -> bool:
+        """Whether a search of so many queries may be done on the event loop."""
+        return len(self) * self.dim * queries <= SHORT and not callable(where)
 
     def _nearest(
         self, snapshot: Snapshot, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None

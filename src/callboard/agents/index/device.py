@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from callboard.agents.checks import matrix, positive
 from callboard.agents.index.cpu import CpuVectorIndex
-from callboard.agents.index.exact import by_score_and_id, exact_scores, nearest, scaled
+from callboard.agents.index.exact import by_score_and_id, exact_scores, nearest
 from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Where
 from callboard.agents.index.snapshot import Snapshot
 from callboard.core.errors import ContextLost
@@ -21,8 +21,10 @@ __all__ = ["DeviceVectorIndex"]
 
 BLOCK = 1 << 18
 """Rows of one product."""
-QUERIES = 256
-"""Queries of one product, whose result is 256 MiB then."""
+QUERIES = 1024
+"""Queries of one product, whose result is 1 GiB then."""
+GROUP = 64
+"""Scores whose maximum is compared first."""
 ATTEMPTS = 3
 """Contexts that a search may lose before it fails."""
 
@@ -47,7 +49,7 @@ class Copy:
 
 
 class DeviceVectorIndex:
-    """Exact nearest neighbours, computed by a device: ``dev.blas.gemm`` and ``dev.cub.top_k``.
+    """Exact nearest neighbours, computed by a device: ``dev.blas.gemm`` and ``dev.dnn.top_k``.
 
     The rows stay in a :class:`CpuVectorIndex`, and the device has a copy. It is made by the first search, and made
     again when the context is lost: a search then takes longer, and does not fail. Vectors that are written later are
@@ -96,7 +98,7 @@ class DeviceVectorIndex:
         Scores may differ from the host's by the rounding of the device's products; distances are computed on the host.
         """
         k = positive("k", k)
-        rows = scaled(matrix("queries", queries, columns=self.dim), self.metric)
+        rows = matrix("queries", queries, columns=self.dim, unit=self.metric == "cosine")
         snapshot, numbers, scores = await self._searched(rows, k, where)
         ids = snapshot.ids[numbers]
         return Neighbours(ids[0], scores[0]) if np.ndim(queries) == 1 else Neighbours(ids, scores)
@@ -139,7 +141,8 @@ class DeviceVectorIndex:
         rows, squares = [], []
         for start in range(0, len(numbers), BLOCK):
             part = numbers[start : start + BLOCK]
-            rows.append(await self._device.put(snapshot.decoded(part).astype(dtype)))
+            stored = snapshot.rows[part] if snapshot.rows.dtype == dtype else snapshot.decoded(part).astype(dtype)
+            rows.append(await self._device.put(stored))
             if self.metric == "l2":
                 squares.append(await self._device.put(snapshot.squares[part]))
         return Copy(snapshot, generation, numbers, rows, squares)
@@ -167,9 +170,9 @@ class DeviceVectorIndex:
     async def _by_device(self, copy: Copy, queries: Any, k: int, mask: NDArray[np.bool_] | None) -> tuple[Any, Any]:
         if not k or not len(queries):
             return np.empty((len(queries), k), np.intp), np.empty((len(queries), k), np.float32)
-        device, found = self._device, []
+        device, xp, found = self._device, self._device.xp, []
         half = self.host.dtype != "f32"
-        sent = device.put(queries.astype(np.float16 if half else np.float32))
+        sent, within = device.put(queries.astype(np.float16 if half else np.float32)), xp.arange(GROUP)
         for block, rows in enumerate(copy.rows):
             if half:  # summed in f32: results of f16 would be equal too often
                 scores = device.blas_lt.matmul(sent, rows, transpose_b=True, out_dtype="f32")
@@ -179,13 +182,35 @@ class DeviceVectorIndex:
                 scores = scores * 2 - copy.squares[block]
             start, extent = block * BLOCK, rows.shape[0]
             if mask is not None:
-                scores = device.xp.where(device.put(mask[start : start + extent]), scores, -np.inf)
-            found.append((start, device.cub.top_k(scores, min(k, extent))))
-        values = np.concatenate([await top.values.get() for _, top in found], axis=1)
-        places = np.concatenate([await top.indices.get() + start for start, top in found], axis=1)
-        best = np.argsort(-values, axis=1, kind="stable")[:, :k]  # equal ones stay in the order of their ids
-        nearest_rows: NDArray[np.intp] = copy.numbers[np.take_along_axis(places, best, 1)]
-        return nearest_rows, np.take_along_axis(values, best, 1)
+                scores = xp.where(device.put(mask[start : start + extent]), scores, -np.inf)
+            best, places = self._best(scores, min(k, extent), within)
+            found.append((best, places + start))
+        best, places = (xp.concat(each, axis=1) for each in zip(*found, strict=True)) if len(found) > 1 else found[0]
+        top = device.dnn.top_k(best, k)  # equal ones stay in the order of their ids
+        values, order = await asyncio.gather(top.values.get(), xp.take_along_axis(places, top.indices, axis=1).get())
+        nearest_rows: NDArray[np.intp] = copy.numbers[order]
+        return nearest_rows, values
+
+    def _best(self, scores: GpuRef, k: int, within: GpuRef) -> tuple[GpuRef, GpuRef]:
+        """The ``k`` largest scores of each row, and their places, of equal ones the first.
+
+        They are in the ``k`` groups of the largest maxima, so most scores are read once only.
+
+        Args:
+            scores: ``[queries, rows]``.
+            k: Number of results.
+            within: 0, 1, … of a group.
+        """
+        device, xp, (queries, extent) = self._device, self._device.xp, scores.shape
+        if extent % GROUP or extent < 4 * k * GROUP:
+            top = device.dnn.top_k(scores, k)
+            return top.values, top.indices
+        maxima = xp.max(xp.reshape(scores, (queries, extent // GROUP, GROUP)), axis=-1)
+        groups = xp.astype(device.dnn.top_k(maxima, k).indices, xp.float32)
+        groups = xp.astype(device.dnn.top_k(groups, k, largest=False).values, xp.int64)  # in the order of rows
+        places = xp.reshape(xp.expand_dims(groups, axis=-1) * GROUP + within, (queries, k * GROUP))
+        top = device.dnn.top_k(xp.take_along_axis(scores, places, axis=1), k)
+        return top.values, xp.take_along_axis(places, top.indices, axis=1)
 
 
 def _is_outdated(copy: Copy, snapshot: Snapshot) -> bool:
@@ -198,9 +223,7 @@ def _is_outdated(copy: Copy, snapshot: Snapshot) -> bool:
 
 def _distances(snapshot: Snapshot, queries: Any, numbers: Any) -> tuple[Any, Any]:
     """The same rows with their distances: the device's products differ by too little near 0."""
-    found = np.empty(numbers.shape, np.float32)
-    for n, row in enumerate(numbers):
-        found[n] = exact_scores(snapshot, queries[n], row, "l2")
+    found = exact_scores(snapshot, queries, numbers, "l2")
     order = np.argsort(found, axis=1, kind="stable")
     return np.take_along_axis(numbers, order, 1), np.take_along_axis(found, order, 1)
 
@@ -212,5 +235,5 @@ def _merged(
     if not later[0].size:
         return numbers, scores
     numbers, scores = np.concatenate([numbers, later[0]], axis=1), np.concatenate([scores, later[1]], axis=1)
-    best = [by_score_and_id(scores[n], snapshot.ids[row], metric)[:k] for n, row in enumerate(numbers)]
-    return np.take_along_axis(numbers, np.array(best), 1), np.take_along_axis(scores, np.array(best), 1)
+    best = by_score_and_id(scores, snapshot.ids[numbers], metric)[:, :k]
+    return np.take_along_axis(numbers, best, 1), np.take_along_axis(scores, best, 1)

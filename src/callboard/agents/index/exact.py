@@ -10,7 +10,7 @@ from callboard.agents.index.protocol import Metric
 from callboard.agents.index.scanning import FEW, scanned
 from callboard.agents.index.snapshot import Snapshot
 
-__all__ = ["by_score_and_id", "exact_scores", "nearest", "ranked", "rounding", "scaled"]
+__all__ = ["by_score_and_id", "exact_scores", "nearest", "ranked", "rounding"]
 
 Floats = NDArray[np.float32]
 QUERIES = 64
@@ -21,20 +21,6 @@ GROUP = 64
 """Scores whose maximum stands for them in the search for a bound."""
 
 
-def scaled(queries: Floats, metric: Metric) -> Floats:
-    """Queries as the products need them.
-
-    Raises:
-        ValueError: A query of a cosine index is zero.
-    """
-    if metric != "cosine":
-        return queries
-    norms = np.sqrt(np.einsum("ij,ij->i", queries, queries, dtype=np.float64))
-    if not norms.all():
-        raise ValueError(f"row {int(np.argmin(norms))} is zero, which has no direction; leave it out, or use 'ip'")
-    return np.asarray(queries / norms[:, None], np.float32)
-
-
 def nearest(
     snapshot: Snapshot, queries: Floats, k: int, metric: Metric, allowed: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.intp], Floats]:
@@ -42,7 +28,7 @@ def nearest(
 
     Args:
         snapshot: The content of the index.
-        queries: From :func:`scaled`.
+        queries: ``[queries, dim]``; of a cosine index, of length 1.
         k: Number of results.
         metric: What is nearest.
         allowed: Mask of the rows that count; None for all.
@@ -84,14 +70,14 @@ def ranked(
 
     Args:
         snapshot: The content of the index.
-        queries: From :func:`scaled`.
+        queries: ``[queries, dim]``; of a cosine index, of length 1.
         who: The query of each candidate; each query has ``k`` at least.
         places: Its row.
         k: Number of results.
         metric: What is nearest.
     """
     alone = len(queries) == 1
-    exact = exact_scores(snapshot, queries if alone else queries[who], places, metric)
+    exact = exact_scores(snapshot, queries if alone else queries[who], places[:, None], metric)[:, 0]
     order = by_score_and_id(exact, snapshot.ids[places], metric)
     if alone:
         best = order[None, :k]
@@ -168,25 +154,28 @@ def exact_scores(snapshot: Snapshot, queries: Floats, numbers: NDArray[np.intp],
 
     Args:
         snapshot: The content of the index.
-        queries: Of each row, or one for all.
-        numbers: The rows.
+        queries: ``[n, dim]``, or one for all.
+        numbers: ``[n, k]``: rows for each query.
         metric: What is nearest.
     """
-    scores, asked = np.empty(len(numbers), np.float32), np.broadcast_to(queries, (len(numbers), queries.shape[-1]))
-    for start in range(0, len(numbers), DECODED):
-        part = slice(start, start + DECODED)
-        rows = snapshot.decoded(numbers[part]).astype(np.float64)
-        if metric == "l2":
-            rows -= asked[part]
-            found = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        else:
-            found = np.einsum("ij,ij->i", rows, asked[part].astype(np.float64))
-        scores[part] = found
+    if numbers.size <= DECODED:
+        return _scores(snapshot, queries, numbers, metric)
+    scores, step = np.empty(numbers.shape, np.float32), max(1, DECODED // numbers.shape[1])
+    for start in range(0, len(numbers), step):
+        part = slice(start, start + step)
+        scores[part] = _scores(snapshot, queries if len(queries) == 1 else queries[part], numbers[part], metric)
     return scores
 
 
+def _scores(snapshot: Snapshot, queries: Floats, numbers: NDArray[np.intp], metric: Metric) -> Floats:
+    rows, asked = snapshot.decoded(numbers, np.float64), queries[:, None].astype(np.float64)
+    if metric == "l2":
+        rows -= asked
+    products = np.sqrt(np.vecdot(rows, rows)) if metric == "l2" else np.vecdot(rows, asked)
+    return np.asarray(products, np.float32)
+
+
 def by_score_and_id(scores: Floats, ids: NDArray[Any], metric: Metric) -> NDArray[np.intp]:
-    """The order of results: nearest first, equal ones by id."""
-    by_id = np.argsort(ids, kind="stable")
-    keys = scores[by_id] if metric == "l2" else -scores[by_id]
-    return by_id[np.argsort(keys, kind="stable")]
+    """The order of results along the last axis: nearest first, equal ones by id."""
+    order: NDArray[np.intp] = np.lexsort((ids, scores if metric == "l2" else -scores), axis=-1)
+    return order

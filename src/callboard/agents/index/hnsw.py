@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from callboard.agents.checks import positive
 from callboard.agents.index.coding import RowType
 from callboard.agents.index.cpu import CpuVectorIndex
-from callboard.agents.index.exact import ranked
-from callboard.agents.index.protocol import Metric
+from callboard.agents.index.exact import by_score_and_id, exact_scores
+from callboard.agents.index.protocol import Metric, Where
 from callboard.agents.index.scanning import faiss
 from callboard.agents.index.snapshot import Snapshot
 
@@ -20,6 +20,8 @@ ADDED = 64
 """Rows that are added between two searches: they wait for each other."""
 FEWEST = 1024
 """Rows of an index that is searched by its graph: fewer are searched as fast without it."""
+BRIEF = 256
+"""Candidates of a search that is done on the event loop: it takes about as long as to call a thread."""
 
 
 class HnswVectorIndex(CpuVectorIndex):
@@ -82,6 +84,10 @@ class HnswVectorIndex(CpuVectorIndex):
             raise
         self._graph = graph
 
+    def _is_short(self, queries: int, where: Where | None) -> bool:
+        by_graph = where is None and len(self) >= FEWEST
+        return queries * self.ef <= BRIEF if by_graph else super()._is_short(queries, where)
+
     def _nearest(
         self, snapshot: Snapshot, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
@@ -89,9 +95,13 @@ class HnswVectorIndex(CpuVectorIndex):
         usable = graph is not None and graph.numbering is snapshot.numbering
         if graph is not None and usable and living >= max(FEWEST, 4 * k, snapshot.count // 8) and len(queries):
             found = graph.search(queries, k, max(self.ef, k), snapshot.count, allowed)
-            if (found >= 0).all():
-                who = np.repeat(np.arange(len(queries)), k)
-                return ranked(snapshot, queries, who, found.ravel(), k, self.metric)
+            last = found[:, -1]
+            if (last.min() if len(last) > 1 else last[0]) >= 0:  # else fewer were found
+                scores = exact_scores(snapshot, queries, found, self.metric)
+                order = by_score_and_id(scores, snapshot.ids.take(found), self.metric)
+                if len(queries) > 1:
+                    order += np.arange(0, found.size, k)[:, None]
+                return found.take(order), scores.take(order)
         return super()._nearest(snapshot, queries, k, allowed)
 
     def _save_more(self, now: Snapshot, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -137,15 +147,21 @@ class _Graph:
         self, queries: NDArray[np.float32], k: int, ef: int, count: int, allowed: NDArray[np.bool_] | None
     ) -> NDArray[np.intp]:
         """Rows of the best ``k`` of each query among the first ``count``; -1 where fewer were found."""
+        module, distances, found = (
+            faiss(),
+            np.empty((len(queries), k), np.float32),
+            np.empty((len(queries), k), np.int64),
+        )
+        pointer = module.swig_ptr
         with self._lock:
             if allowed is None and self.count > count:  # a write is under way
                 allowed = np.ones(count, np.bool_)
+            options = None
             if allowed is None:
                 self._index.hnsw.efSearch = ef  # cheaper than an object of options
-                _, found = self._index.search(queries, k)
             else:
-                module, bits = faiss(), np.packbits(allowed, bitorder="little")
-                chosen = module.IDSelectorBitmap(len(bits), module.swig_ptr(bits))  # kept until the search has ended
+                bits = np.packbits(allowed, bitorder="little")
+                chosen = module.IDSelectorBitmap(len(bits), pointer(bits))  # kept until the search has ended
                 options = module.SearchParametersHNSW(efSearch=ef, sel=chosen)
-                _, found = self._index.search(queries, k, params=options)
-        return np.asarray(found, np.intp)
+            self._index.search_c(len(queries), pointer(queries), k, pointer(distances), pointer(found), options)
+        return found.astype(np.intp, copy=False)
