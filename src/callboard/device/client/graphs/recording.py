@@ -102,7 +102,7 @@ class Recording(Handle, Generic[Mode, Result_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._token is not None
-        if error is None and self._recorder is not None:
+        if self._recorder is not None:
             self._recorder.flush()
         recorder.reset(self._token)
         self._port.recordings -= 1
