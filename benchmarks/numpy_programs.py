@@ -50,17 +50,40 @@ def gray_scott_on(gpu: Any, given: Any, quick: bool) -> Callable[[], Any]:
     return lambda: step.replay(3 if quick else 30, u=given[0], v=given[1]).get()
 
 
-def clusters(xp: Any, given: Any, quick: bool) -> Any:
-    (x,) = given
+def main_axes(xp: Any, x: Any) -> Any:
     x = x - xp.mean(x, axis=0)
     _, _, axes = xp.linalg.svd(x, full_matrices=False)
-    points = x @ axes[:8, :].T
+    return x @ axes[:8, :].T
+
+
+def moved(xp: Any, points: Any, centres: Any, numbers: Any) -> Any:
+    far = xp.sum(points**2, axis=1)[:, None] - 2 * (points @ centres.T) + xp.sum(centres**2, axis=1)
+    member = xp.astype(xp.argmin(far, axis=1)[:, None] == numbers, xp.float32)
+    return (member.T @ points) / xp.sum(member, axis=0)[:, None]
+
+
+def clusters(xp: Any, given: Any, quick: bool) -> Any:
+    points = main_axes(xp, given[0])
     centres, numbers = points[:CLASSES, :], xp.arange(CLASSES)
     for _ in range(2 if quick else 20):
-        far = xp.sum(points**2, axis=1)[:, None] - 2 * (points @ centres.T) + xp.sum(centres**2, axis=1)
-        member = xp.astype(xp.argmin(far, axis=1)[:, None] == numbers, xp.float32)
-        centres = (member.T @ points) / xp.sum(member, axis=0)[:, None]
+        centres = moved(xp, points, centres, numbers)
     return centres
+
+
+def clusters_on(gpu: Any, given: Any, quick: bool) -> Callable[[], Any]:
+    """The same, with the step of k-means recorded."""
+    xp, x = gpu.xp, gpu.put(given[0])
+    points, numbers = main_axes(xp, x), xp.arange(CLASSES)
+    centres = gpu.copy(points[:CLASSES, :])
+    with gpu.record(points=points, centres=centres) as step:
+        centres[...] = moved(xp, points, centres, numbers)
+        step.returns(centres)
+
+    def run() -> Any:
+        there = main_axes(xp, x)
+        return step.replay(2 if quick else 20, points=there, centres=gpu.copy(there[:CLASSES, :])).get()
+
+    return run
 
 
 def stft(xp: Any, given: Any, quick: bool) -> Any:
@@ -101,14 +124,9 @@ def trained_on(gpu: Any, given: Any, quick: bool) -> Callable[[], Any]:
     return lambda: recorded.replay(2 if quick else 20, first=given[2], second=given[3]).get()
 
 
-def called_on(program: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
-    """A program that is one text for both."""
-
-    def on(gpu: Any, given: Any, quick: bool) -> Callable[[], Any]:
-        there = tuple(gpu.put(one) for one in given)
-        return lambda: program(gpu.xp, there, quick).get()
-
-    return on
+def stft_on(gpu: Any, given: Any, quick: bool) -> Callable[[], Any]:
+    there = tuple(gpu.put(one) for one in given)
+    return lambda: stft(gpu.xp, there, quick).get()
 
 
 def inputs(quick: bool) -> dict[str, tuple[np.ndarray, ...]]:
@@ -142,8 +160,8 @@ def main() -> None:
     with cb.sync.device(args.device) as gpu:
         programs = [
             (gray_scott_on, gray_scott),
-            (called_on(clusters), clusters),
-            (called_on(stft), stft),
+            (clusters_on, clusters),
+            (stft_on, stft),
             (trained_on, trained),
         ]
         for (name, given), (ours, theirs) in zip(inputs(args.quick).items(), programs, strict=True):

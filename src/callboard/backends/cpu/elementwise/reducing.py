@@ -162,6 +162,8 @@ class ReducePlan:
         for block, values in self._blocks(operands, scalars):
             flat = values.reshape(*values.shape[:first], -1)
             own = np.asarray(find(flat, axis=-1))
+            if len(self._walk.blocks) == 1:
+                return own.astype(np.int64, copy=False).reshape(self._kept)
             value = np.take_along_axis(flat, own[..., None], -1)
             starts = [s.start or 0 for s in block[first:-1]]
             position = own[..., None] + sum(s * w for s, w in zip(starts, weights, strict=False))
