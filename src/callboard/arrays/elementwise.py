@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from callboard.arrays.fusion import Call, call_of, deferred, fused, rewritten
 from callboard.arrays.handles import Ref, Scalar, cast, check_array, is_scalar, submit
 from callboard.core.mode import Mode
-from callboard.core.ref import GpuRef
+from callboard.core.ref import DeferredRef, GpuRef
 from callboard.core.ref.naming import ABOUT_ARGUMENTS, renamed
 from callboard.kernel.elementwise import Map
 from callboard.kernel.elementwise.promotion import range_of
@@ -264,7 +264,8 @@ def write_into(x: Ref, name: str, other: Any) -> Ref:
         _check_exponent(x, other)
     if rewritten(x, PAIRS[name], (x, other)):
         return x
-    shared = isinstance(other, GpuRef) and other.allocation is x.allocation
+    has_memory = isinstance(other, GpuRef) and not isinstance(other, DeferredRef)
+    shared = has_memory and other.allocation is x.allocation
     if shared and (other.offset != x.offset or other.layout != x.layout):
         other = submit(x, Copy(src=other))  # the two may overlap
     written: Ref = computed(PAIRS[name], (x, other), x)

@@ -131,6 +131,7 @@ def deferred(call: Call, values: Sequence[Any]) -> Ref | None:
 def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
     """A call as a part; None if it cannot be one."""
     generation = port.generation
+    recording = port.deferrals.recording
     key: list[Any] = []
     arguments: list[Any] = []
     for x in values:
@@ -141,8 +142,13 @@ def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
             key.append(layout.wire)
             held = _held(x)
             if type(held) is Part or type(held) is Rolled:
-                x = held
-            elif held.freed or held.foreign:
+                if held.recording is recording:
+                    x, held = held, None
+                else:  # of no recording, or of another one
+                    held = x.allocation
+            if held is not None and (
+                held.foreign or (held.freed and (recording is None or not recording.makes(held)))
+            ):
                 return None
         else:
             if isinstance(x, np.generic):
@@ -191,12 +197,17 @@ def fused(
     numbers_of({name: x for name, x in given.items() if not isinstance(x, GpuRef)})  # refuses those of over 64 bits
     shape = broadcast([x.shape for x in values if isinstance(x, GpuRef)])
     deferrals = parts[0]._port.deferrals
-    # In a recording a part would be computed at each replay.
     apart = deferrals is None or not deferrals.accepts()
     arguments: list[Any] = []
     for x in values:
         part = _held(x) if isinstance(x, GpuRef) and not apart else None
-        if type(part) is Part and x.shape == shape and not part.rolls and not (written and part.reads(written)):
+        if (
+            type(part) is Part
+            and part.recording is deferrals.recording  # another's would be computed at each replay
+            and x.shape == shape
+            and not part.rolls
+            and not (written and part.reads(written))
+        ):
             arguments.append(part)
         else:
             arguments.append(x.item() if isinstance(x, np.generic) else x)

@@ -80,6 +80,7 @@ class Part:
         "_size",
         "layout",
         "origin",
+        "recording",
         "result",
         "rolls",
         "spreads",
@@ -101,6 +102,7 @@ class Part:
         self.layout = call.layout
         self.origin: Any = None
         self.trace: str | None = None
+        self.recording: Any = None
         self.uses = 0
         self.result: Ref | None = None  # once it has been computed
         self.rolls, self.spreads = False, bool(call.spread)

@@ -5,6 +5,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from callboard.core.op import Op
+from callboard.core.ref import Allocation, DeferredRef
 
 __all__ = ["Recorder", "Stream", "recorder"]
 
@@ -32,6 +33,10 @@ class Recorder(Protocol):
         """True if it records the ops of this port."""
         ...
 
+    def makes(self, allocation: Allocation) -> bool:
+        """True if its ops make this memory, and may use it: not after the conditional block that made it."""
+        ...
+
     def draw(self, stream: Stream, size: tuple[int, int]) -> None:
         """The op that is recorded next takes its position from this stream, at each replay."""
 
@@ -39,8 +44,8 @@ class Recorder(Protocol):
         """True if the op of the last :meth:`draw` was not recorded (it was another device's). Resets the state."""
         ...
 
-    def record(self, op: Op[Any, Any], depth: int) -> Any:
-        """Record an op and return its reply."""
+    def record(self, op: Op[Any, Any], depth: int, into: DeferredRef[Any] | None = None) -> Any:
+        """Record an op and return its reply; ``into`` becomes its one result."""
 
 
 recorder: ContextVar[Recorder | None] = ContextVar("callboard_recorder", default=None)

@@ -17,9 +17,9 @@ LEFT_OUT: Mapping[str, tuple[str, str]] = {
         "lfilter or sosfilt, np.flip, and again",
         "signal.filtfilt signal.sosfiltfilt",
     ),
-    "components of an image need a number of passes that its values decide; not built": (
-        "scipy.ndimage.label(x.get())",
-        "ndimage.label ndimage.find_objects ndimage.watershed_ift ndimage.binary_fill_holes",
+    "slices of the host, or passes whose number the values decide; not built": (
+        "ndimage.label, and scipy.ndimage with x.get()",
+        "ndimage.find_objects ndimage.watershed_ift ndimage.binary_fill_holes",
     ),
     "a selection of each pixel's neighbours: no part exists": (
         "scipy.ndimage with x.get()",
@@ -41,9 +41,9 @@ LEFT_OUT: Mapping[str, tuple[str, str]] = {
             "special.gammainc special.log_ndtr special.gammaincc special.betainc special.zeta special.exp1"
         ),
     ),
-    "its probability needs betainc, which expressions of elements lack": (
-        "np.corrcoef, or scipy.stats with x.get()",
-        "stats.pearsonr stats.spearmanr stats.linregress stats.ttest_ind stats.ttest_1samp stats.ttest_rel",
+    "a test or a fit that is not built": (
+        "np.polyfit, stats.pearsonr, or scipy.stats with x.get()",
+        "stats.linregress stats.kendalltau stats.f_oneway stats.mannwhitneyu stats.ks_2samp stats.chisquare",
     ),
     "the inverse of erfc, which expressions of elements lack": (
         "scipy.stats.norm.ppf with x.get()",

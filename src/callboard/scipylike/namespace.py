@@ -13,7 +13,7 @@ __all__ = ["SECTIONS", "Scipy", "names", "unknown"]
 
 SECTIONS = ("signal", "ndimage", "special", "stats", "stats.norm")
 """The parts of the namespace."""
-for _module in ("filtering", "ndimage", "special", "spectra", "stats"):
+for _module in ("components", "filtering", "ndimage", "significance", "special", "spectra", "stats"):
     importlib.import_module(f"callboard.scipylike.{_module}")
 
 
@@ -65,7 +65,7 @@ class Scipy(Section):
     """SciPy's names and parameters over the refs of one device: ``dev.scipy.signal.fftconvolve(a, b)``.
 
     Functions take arrays of the device, and what makes one: numbers, lists, arrays of the host, which are copied to the
-    device. Results are refs, returned at once. Nothing is copied to the host. See docs/guides/from-numpy.md.
+    device. Results are refs, returned at once, but of `ndimage.label` and of the `pvalue` of tests, which wait. See docs/guides/from-numpy.md.
 
     Args:
         np: NumPy's names of the device, of which it is made.

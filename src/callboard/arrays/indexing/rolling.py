@@ -26,7 +26,7 @@ class Rolled:
         result: The rolled array, once it has been made.
     """
 
-    __slots__ = ("_ref", "by", "layout", "origin", "result", "source", "trace", "uses")
+    __slots__ = ("_ref", "by", "layout", "origin", "recording", "result", "source", "trace", "uses")
 
     def __init__(self, source: Ref, by: tuple[int, ...]) -> None:
         self.source = source
@@ -34,6 +34,7 @@ class Rolled:
         self.layout = layout_of(source.dtype, source.shape)
         self.origin: Any = None
         self.trace: str | None = None
+        self.recording: Any = None
         self.uses = 0
         self.result: Ref | None = None
         self._ref: weakref.ref[GpuRef[Any]] | None = None
@@ -76,7 +77,10 @@ def rolled(x: Ref, by: tuple[int, ...]) -> Ref | None:
     deferrals = port.deferrals
     if deferrals is None or not deferrals.accepts() or not x.ndim or isinstance(x.layout, OpenLayout) or not x.size:
         return None
-    if x.dtype not in ELEMENTS or x.generation != port.generation or x.allocation.freed or x.allocation.foreign:
+    memory, recording = x.allocation, deferrals.recording
+    if x.dtype not in ELEMENTS or x.generation != port.generation or memory.foreign:
+        return None
+    if memory.freed and (recording is None or not recording.makes(memory)):
         return None
     later = Rolled(x, tuple(n % extent for n, extent in zip(by, x.shape, strict=True)))
     library = port.library("elementwise")

@@ -20,11 +20,13 @@ class Deferral(Protocol):
         uses: The number of kernels that have computed it as a part of their expression.
         origin: Key of the request that it was called for, and the code and the instruction that called it.
         trace: Trace context of the request that it was called for.
+        recording: The recording that was open at its call, which takes its op; None if there was none.
     """
 
     uses: int
     origin: Any
     trace: str | None
+    recording: Any
 
     def message(self) -> Any:
         """The op that makes the array."""
@@ -38,7 +40,14 @@ class Deferral(Protocol):
 
 
 class Deferrals(Protocol):
-    """The deferred refs of one device."""
+    """The deferred refs of one device.
+
+    Attributes:
+        recording: The open recording that takes the ops of the calling task or thread; None if there is none.
+    """
+
+    @property
+    def recording(self) -> Any: ...
 
     def accepts(self) -> bool:
         """True if an op may be deferred now."""

@@ -2,7 +2,8 @@
 
 An op is deferred so that it can become a part of the op that reads its result. It is submitted before its absence could
 have an effect: when its array is used in another way, before its operands are written or freed, and at the latest in
-the next iteration of the loop if the loop's thread called it.
+the next iteration of the loop if the loop's thread called it. One that is called while a recording takes the ops of its
+caller is recorded in place of being submitted, at the latest when the recording's block ends.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from callboard.core.ref import Allocation, Deferral, DeferredRef, GpuRef
 from callboard.device.client.line.entries import Entry, origin_of
 from callboard.events.concerns import TRACE
 from callboard.events.ring import EVENTS
-from callboard.kernel.recording import recorder
+from callboard.kernel.recording import Recorder, recorder
 
 if TYPE_CHECKING:
     from callboard.device.client.line.port import OpPort
@@ -56,12 +57,19 @@ class Deferred:
     def accepts(self) -> bool:
         """True if an op may be deferred now. Not if it would be rejected: the error is raised at the call."""
         port = self._port
-        if port.stopped is not None or port.in_flight >= port._room:
-            return False
-        return not port.recordings or (recording := recorder.get()) is None or not recording.owns(port)
+        return port.stopped is None and port.in_flight < port._room
+
+    @property
+    def recording(self) -> Recorder | None:
+        """The open recording that takes the ops of the calling task or thread."""
+        if not self._port.recordings:
+            return None
+        found = recorder.get()
+        return found if found is not None and found.owns(self._port) else None
 
     def add(self, ref: DeferredRef[Any]) -> None:
         """Take a new one in; the oldest is submitted when there are too many."""
+        ref.deferral.recording = recording = self.recording
         ref.deferral.origin = origin_of(4)  # frames below: a function of the namespace, a helper, the call
         ref.deferral.trace = None if EVENTS.ring is None else TRACE.get()
         self.called += 1
@@ -69,19 +77,19 @@ class Deferred:
         ref._op = -number  # no op's id
         self.live[number] = weakref.ref(ref)
         if len(self.live) > 2 * MOST:
-            self._prune()
+            self._prune(recording)
         port = self._port
         if not self._scheduled and get_ident() == port.outbox.thread:
             self._scheduled = True
             port.loop.call_soon(self._turn)
 
     def submit(self, ref: GpuRef[Any]) -> None:
-        """Submit the op of a ref, outside of any recording: it was called before, and its value is this one."""
+        """Submit the op of a ref to the recording that was open at its call, or to none."""
         with self._lock:
             if not isinstance(ref, DeferredRef):
                 return
-            outside = recorder.set(None) if self._port.recordings else None
             deferral: Deferral = ref.deferral
+            there = recorder.set(deferral.recording) if self._port.recordings else None
             within = None if EVENTS.ring is None else TRACE.set(deferral.trace)
             try:
                 number = -ref._op
@@ -90,16 +98,17 @@ class Deferred:
                 self.live.pop(number, None)
                 self.submitted += 1
             finally:
-                if outside is not None:
-                    recorder.reset(outside)
+                if there is not None:
+                    recorder.reset(there)
                 if within is not None:
                     TRACE.reset(within)
 
     def replace(self, ref: GpuRef[Any], by: Deferral) -> bool:
         """Have a ref become something else; False if its op has been submitted."""
         with self._lock:
-            if not isinstance(ref, DeferredRef):
+            if not isinstance(ref, DeferredRef) or ref.deferral.recording is not (recording := self.recording):
                 return False
+            by.recording = recording
             by.origin = origin_of(4)
             by.trace = None if EVENTS.ring is None else TRACE.get()
             ref.become(by)
@@ -107,20 +116,25 @@ class Deferred:
             return True
 
     def before_write(self, allocation: Allocation) -> None:
-        """Submit the ops that read this memory."""
-        for ref in self._refs():
-            if ref.deferral.reads(allocation):
-                self.submit(ref)
+        """Submit the ops that read this memory, also of the caller's recording."""
+        for recording in {None, self.recording}:
+            for ref in self._refs_of(recording):
+                if isinstance(ref, DeferredRef) and ref.deferral.reads(allocation):
+                    self.submit(ref)
 
     def flush(self) -> None:
         """Submit all, the newest first: an op that became part of a kernel waits until another op needs it."""
-        for ref in reversed(self._refs()):
+        for ref in reversed(self._refs_of(None)):
             if isinstance(ref, DeferredRef) and not ref.deferral.uses:
                 self.submit(ref)
 
-    def flush_all(self) -> None:
-        """Submit all: their operands may be written by more than ops."""
-        for ref in reversed(self._refs()):
+    def flush_all(self, recording: Recorder | None = None) -> None:
+        """Submit all, also those that became part of a kernel: their operands may be written by more than ops.
+
+        Args:
+            recording: Record those of this recording in place of submitting those of none.
+        """
+        for ref in reversed(self._refs_of(recording)):
             self.submit(ref)
 
     def lose(self) -> Iterator[Entry]:
@@ -144,9 +158,14 @@ class Deferred:
                 self.live.pop(number, None)
         return there
 
-    def _prune(self) -> None:
+    def _refs_of(self, recording: Recorder | None) -> list[DeferredRef[Any]]:
+        """The refs that were called in a recording; those of none."""
+        with self._lock:  # none is submitted meanwhile
+            return [ref for ref in self._refs() if ref.deferral.recording is recording]
+
+    def _prune(self, recording: Recorder | None) -> None:
         """Forget the dropped ones, and submit the oldest of too many."""
-        for ref in self._refs()[:-MOST]:
+        for ref in self._refs_of(recording)[:-MOST]:
             self.submit(ref)
 
     def _turn(self) -> None:

@@ -1,5 +1,6 @@
 """Helpers shared by the plans of this package: outputs, wide copies, blocks that fit into a cache."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def blocks(shape: Sequence[int], along: Sequence[int], size: int = BLOCK) -> Ite
         yield (...,)
         return
     axis = max(along, key=lambda a: shape[a])
-    beside = max(1, int(np.prod([n for a, n in enumerate(shape) if a != axis])))
+    beside = max(1, math.prod(n for a, n in enumerate(shape) if a != axis))
     step = max(1, size // beside)
     for start in range(0, shape[axis], step):
         yield (*(slice(None),) * axis, slice(start, start + step))

@@ -12,6 +12,10 @@ from callboard.kernel.dnn.softmax import LogSoftmax, LogSoftmaxBackward, Softmax
 __all__ = ["backward", "forward", "log_sums"]
 
 
+SHORT = 16
+"""Elements of a line that is computed across lines: a loop of NumPy for each line takes longer than its elements."""
+
+
 def log_sums(x: Array, axis: int) -> Array:
     """``log(sum(exp(x)))`` of wide lines, which stay with an extent of 1."""
     top = x.max(axis=axis, keepdims=True)
@@ -42,6 +46,12 @@ def _log_softmax_gradient(dy: Array, y: Array, axis: int) -> Array:
     return dx
 
 
+def _across(compute: Callable[..., Array], axis: int, *lines: Array) -> Array:
+    """The same, with the elements of each line apart and those of different lines side by side."""
+    found = compute(*(np.ascontiguousarray(np.moveaxis(one, axis, 0)) for one in lines), 0)
+    return np.moveaxis(found, 0, axis)
+
+
 @plans(LogSoftmax, Softmax)
 @accumulating
 def forward(op: Softmax | LogSoftmax) -> Plan:
@@ -53,7 +63,10 @@ def forward(op: Softmax | LogSoftmax) -> Plan:
     def work(x: int, out: int) -> None:
         given, result = view_x(x), view_out(out)
         for block in blocks(shape, others) if result.size else ():
-            result[block] = compute(wide(given[block]), axis)
+            if shape[axis] <= SHORT:
+                result[block] = _across(compute, axis, wide(given[block]))
+            else:
+                result[block] = compute(wide(given[block]), axis)
 
     return work
 
@@ -70,6 +83,9 @@ def backward(op: SoftmaxBackward | LogSoftmaxBackward) -> Plan:
     def work(dy: int, y: int, dx: int) -> None:
         grad, given, result = view_dy(dy), view_y(y), view_dx(dx)
         for block in blocks(shape, others) if result.size else ():
-            result[block] = compute(wide(grad[block]), wide(given[block]), axis)
+            if shape[axis] <= SHORT:
+                result[block] = _across(compute, axis, wide(grad[block]), wide(given[block]))
+            else:
+                result[block] = compute(wide(grad[block]), wide(given[block]), axis)
 
     return work

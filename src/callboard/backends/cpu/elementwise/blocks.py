@@ -76,8 +76,9 @@ def _blocks(extents: Sequence[int], most: int) -> Iterator[tuple[Any, ...]]:
     if not axis:
         yield (...,)
         return
-    length = max(1, most // inside)
     cut, extent = axis - 1, extents[axis - 1]
+    length = max(1, most // inside)
+    length = -(-extent // -(-extent // length))  # all about as long
     starts = range(0, extent, length)
     for index in product(*map(range, extents[:cut])):
         outer = tuple(slice(i, i + 1) for i in index)

@@ -55,8 +55,16 @@ def _where(arguments: Sequence[DType], dtype: DType) -> Compute:
 
     def where(condition: Any, x: Any, y: Any, out: Array) -> None:
         # Selected by bit masks: a branch per element would take several times as long
-        mask = np.negative(np.asarray(condition).view(np.int8)).astype(bits, copy=False)
         first, second, into = np.asarray(x).view(bits), np.asarray(y).view(bits), out.view(bits)
+        chosen = np.asarray(condition).view(np.int8)
+        if first.ndim == 0 and not first:
+            np.bitwise_and(second, np.subtract(chosen, np.int8(1)), out=into)
+            return
+        mask = np.negative(chosen)
+        if second.ndim == 0 and not second:
+            np.bitwise_and(first, mask, out=into)
+            return
+        mask = mask.astype(bits, copy=False)
         np.bitwise_xor(first, second, out=into)
         np.bitwise_and(into, mask, out=into)
         np.bitwise_xor(into, second, out=into)

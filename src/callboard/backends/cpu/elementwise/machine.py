@@ -8,8 +8,9 @@ import numpy as np
 from callboard.backends.cpu.elementwise.functions import Array, Compute, computed_in, function
 from callboard.core.dtype import DType
 from callboard.kernel.elementwise.program import Program
+from callboard.kernel.elementwise.tree import Name
 
-__all__ = ["Machine", "numbers_as_held"]
+__all__ = ["Machine", "Numbers"]
 
 Place = tuple[str, int]
 """The location of a value: ``("buffer", i)``, or ``"operand"``, ``"result"``, ``"number"``, ``"constant"``."""
@@ -26,10 +27,24 @@ def held(value: Any, dtype: DType) -> Any:
     return computed_in(dtype).type(dtype.np.type(value))
 
 
-def numbers_as_held(program: Program, given: Sequence[Any] | None) -> list[Any]:
-    """The values of a call's numbers."""
-    dtypes = [program.steps[at].dtype for at in program.numbers]
-    return [held(value, dtype) for value, dtype in zip(program.values(given), dtypes, strict=True)]
+class Numbers:
+    """The values of a call's numbers, as they are held between steps."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        steps = [program.steps[at] for at in program.numbers]
+        self._dtypes = [step.dtype for step in steps]
+        places = {name: at for at, name in enumerate(program.names)}
+        plain = all(
+            isinstance(step.value, Name) and step.dtype.name in ("f32", "f64") and step.value.name not in program.bools
+            for step in steps
+        )
+        self._plain = [(places[step.value.name], step.dtype.np.type) for step in steps] if plain else None
+
+    def __call__(self, given: Sequence[Any] | None) -> list[Any]:
+        if self._plain is not None:  # the usual ones: a number where it stands
+            return [type_(float((given or ())[at])) for at, type_ in self._plain]
+        return [held(value, dtype) for value, dtype in zip(self._program.values(given), self._dtypes, strict=True)]
 
 
 class Machine:

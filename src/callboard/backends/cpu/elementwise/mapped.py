@@ -1,18 +1,23 @@
 """``MapPlan``: an expression over arrays of certain layouts, block by block."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.elementwise.blocks import Walk, walk_of
-from callboard.backends.cpu.elementwise.machine import Machine, numbers_as_held
+from callboard.backends.cpu.elementwise.machine import Machine, Numbers
+from callboard.backends.cpu.elementwise.native import Native
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout, layout_of
 from callboard.kernel.elementwise.program import Program
 from callboard.kernel.elementwise.shapes import spread
 
 __all__ = ["MapPlan"]
+
+FEW_CALLS, FEW_ELEMENTS = 3, 128
+"""Below that NumPy is as fast as machine code."""
 
 
 class MapPlan:
@@ -27,7 +32,7 @@ class MapPlan:
     def __init__(
         self, program: Program, shape: tuple[int, ...], operands: Sequence[Layout], results: Sequence[Layout]
     ) -> None:
-        self._program = program
+        self._numbers = Numbers(program)
         self._apart = Machine(program, apart=True)
         self._together = Machine(program, apart=False)
         self._empty = 0 in shape
@@ -43,15 +48,20 @@ class MapPlan:
             viewer(layout_of(layout.dtype, self._walk.shape, steps))
             for layout, steps in zip(arrays, self._walk.steps, strict=True)
         ]
+        few = self._apart.calls < FEW_CALLS or math.prod(shape) < FEW_ELEMENTS
+        self._native = None if few else Native(program, self._walk, [layout.dtype.itemsize for layout in arrays])
 
     def __call__(self, operands: Sequence[int], scalars: Sequence[Any] | None, results: Sequence[int]) -> None:
         """Compute it; addresses of element 0 of each array."""
         if not self._empty:
-            self.run(operands, numbers_as_held(self._program, scalars), results)
+            self.run(operands, self._numbers(scalars), results)
 
     def run(self, operands: Sequence[int], numbers: Sequence[Any], results: Sequence[int]) -> None:
         """Compute it with numbers as they are held; the arrays are not empty."""
-        machine = self._together if set(operands).intersection(results) else self._apart
+        together = set(operands).intersection(results)
+        if self._native is not None and not together and self._native.run((*operands, *results), numbers):
+            return
+        machine = self._together if together else self._apart
         arrays = [view(address) for view, address in zip(self._views, (*operands, *results), strict=True)]
         inputs, outputs = arrays[: len(operands)], arrays[len(operands) :]
         blocks, run = self._walk.blocks, machine.run

@@ -8,7 +8,7 @@ import numpy as np
 
 from callboard.backends.cpu.elementwise.blocks import walk_of
 from callboard.backends.cpu.elementwise.functions import Array, computed_in
-from callboard.backends.cpu.elementwise.machine import Machine, numbers_as_held
+from callboard.backends.cpu.elementwise.machine import Machine, Numbers
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import plans
@@ -57,6 +57,7 @@ class ReducePlan:
         self._reduction = reduction = reduction_of(op)
         self._machine = Machine(reduction.each, apart=True)
         self._finish = Machine(reduction.finish, apart=True)
+        self._numbers, self._numbers_of_finish = Numbers(reduction.each), Numbers(reduction.finish)
         layouts = [one.layout for one in op.operands]
         steps = [*(spread(layout, shape) for layout in layouts), steps_of_out(out, axes, len(shape))]
         groups = ["reduced" if axis in axes else "kept" for axis in range(len(shape))]
@@ -94,7 +95,7 @@ class ReducePlan:
         given = total.astype(computed_in(reduction.total), copy=False)
         if computed_in(reduction.total) != reduction.total.np:
             given = given.astype(reduction.total.np)
-        numbers = numbers_as_held(reduction.finish, (*(scalars or ()), float(self._count)))
+        numbers = self._numbers_of_finish((*(scalars or ()), float(self._count)))
         room = [np.empty(into.shape, dtype) for dtype in self._finish.buffers]
         self._finish.run([given], [into], numbers, room)
 
@@ -136,7 +137,7 @@ class ReducePlan:
             for block in self._walk.blocks:
                 yield block, array[block]
             return
-        numbers = numbers_as_held(reduction.each, scalars)
+        numbers = self._numbers(scalars)
         held = computed_in(reduction.accumulator)
         rooms: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
         for block in self._walk.blocks:
@@ -161,6 +162,8 @@ class ReducePlan:
         for block, values in self._blocks(operands, scalars):
             flat = values.reshape(*values.shape[:first], -1)
             own = np.asarray(find(flat, axis=-1))
+            if len(self._walk.blocks) == 1:
+                return own.astype(np.int64, copy=False).reshape(self._kept)
             value = np.take_along_axis(flat, own[..., None], -1)
             starts = [s.start or 0 for s in block[first:-1]]
             position = own[..., None] + sum(s * w for s, w in zip(starts, weights, strict=False))

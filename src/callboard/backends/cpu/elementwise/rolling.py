@@ -4,13 +4,14 @@ Shifted by the steps of a row-major array, a roll is a view of the array that is
 end, except where an axis behind the first wraps: there it is computed again, in boxes at the edges.
 """
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.elementwise.machine import numbers_as_held
+from callboard.backends.cpu.elementwise.machine import Numbers
 from callboard.backends.cpu.elementwise.mapped import MapPlan
 from callboard.backends.cpu.views import array_at
 from callboard.core.layout import Layout, c_strides, layout_of
@@ -19,6 +20,9 @@ from callboard.kernel.elementwise.program import Program
 __all__ = ["RolledPlan", "boxes"]
 
 Shifts = Sequence[Sequence[int]]
+KEPT = 4 << 20
+"""Bytes of memory that a thread keeps."""
+_kept = threading.local()
 
 
 def boxes(shape: Sequence[int], shifts: Shifts) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -44,7 +48,7 @@ class RolledPlan:
     """
 
     def __init__(self, program: Program, operands: Sequence[Layout], shifts: Shifts, out: Layout) -> None:
-        self._program = program
+        self._numbers = Numbers(program)
         self._layouts = operands
         shape, steps = out.shape, c_strides(out.shape)
         near = [[n - e if 2 * n > e else n for n, e in zip(by, shape, strict=True)] for by in shifts]
@@ -73,28 +77,47 @@ class RolledPlan:
 
     def __call__(self, operands: Sequence[int], scalars: Sequence[Any] | None, out: int) -> None:
         """Compute it; addresses of element 0 of each array."""
-        numbers = numbers_as_held(self._program, scalars)
-        kept: dict[tuple[int, Layout], np.ndarray[Any, Any]] = {}
-        first = [
-            self._continued(address, layout, kept) if rolls or not layout.contiguous else address
+        numbers = self._numbers(scalars)
+        wanted = [
+            (address, layout) if rolls or not layout.contiguous else None
             for address, layout, rolls in zip(operands, self._layouts, self._rolls, strict=True)
         ]
+        apart = dict.fromkeys(one for one in wanted if one is not None)
+        room, free = self._room(apart), 0
+        places: dict[Any, int] = {}
+        for one in apart:
+            places[one] = self._continued(*one, room[free:])
+            free += self._length(one[1])
+        first = [places.get(one, address) for one, address in zip(wanted, operands, strict=True)]
         for plan, offsets in self._parts:
             plan.run([at + by for at, by in zip(first, offsets, strict=False)], numbers, (out + offsets[-1],))
 
-    def _continued(self, address: int, layout: Layout, kept: dict[tuple[int, Layout], Any]) -> int:
+    def _length(self, layout: Layout) -> int:
+        """Bytes of an array that is continued, in whole cache lines."""
+        return -(-(self._size + 2 * self._beyond) * layout.dtype.itemsize // 64) * 64
+
+    def _room(self, wanted: Iterable[tuple[int, Layout]]) -> np.ndarray[Any, Any]:
+        """Memory for these; the thread keeps it, if it is small, since fresh pages take as long as the copy."""
+        nbytes = sum(self._length(layout) for _, layout in wanted)
+        if nbytes > KEPT:
+            return np.empty(nbytes, np.uint8)
+        room: np.ndarray[Any, Any] | None = getattr(_kept, "room", None)
+        if room is None:
+            room = _kept.room = np.empty(KEPT, np.uint8)
+        return room
+
+    def _continued(self, address: int, layout: Layout, room: np.ndarray[Any, Any]) -> int:
         """The address of element 0 of a copy that is continued at both ends."""
-        array = kept.get((address, layout))
-        beyond, size = self._beyond, self._size
-        if array is None:
-            array = kept[address, layout] = np.empty(size + 2 * beyond, layout.dtype.np)
-            middle = array[beyond : beyond + size]
-            middle.reshape(layout.shape)[...] = array_at(address, layout)
-            for start in range(0, beyond, size):  # of a small array more than all of it
-                n = min(size, beyond - start)
-                array[beyond + size + start : beyond + size + start + n] = middle[:n]
-                array[beyond - start - n : beyond - start] = middle[size - n :]
-        return int(array.ctypes.data) + beyond * layout.dtype.itemsize
+        beyond, size, itemsize = self._beyond, self._size, layout.dtype.itemsize
+        array = room[: (size + 2 * beyond) * itemsize].view(layout.dtype.np)
+        middle = array[beyond : beyond + size]
+        middle.reshape(layout.shape)[...] = array_at(address, layout)
+        for start in range(0, beyond, size):  # of a small array more than all of it
+            n = min(size, beyond - start)
+            array[beyond + size + start : beyond + size + start + n] = middle[:n]
+            array[beyond - start - n : beyond - start] = middle[size - n :]
+        place: int = array.__array_interface__["data"][0]
+        return place + beyond * itemsize
 
 
 def _dot(one: Sequence[int], other: Sequence[int]) -> int:

@@ -32,6 +32,7 @@ def if_block(taken: OpRecorder, value: GpuRef[Any]) -> Iterator[None]:
 @contextmanager
 def else_block(taken: OpRecorder) -> Iterator[None]:
     """See :meth:`Recording.else_`."""
+    taken.flush()
     block, *here = taken.ended or (None,)
     if block is None or here != [len(taken.ops), len(taken.open)] or block.kind != "if" or len(block.bodies) > 1:
         raise RuntimeError("else_: it follows the block of an if_, with no op in between")
@@ -72,6 +73,7 @@ class Cases:
             raise RuntimeError("case: an exception has left a case of this switch; begin it again")
         if not self._next <= number < MOST_BODIES:
             raise ValueError(f"case: {number}; use ascending numbers from {self._next} to {MOST_BODIES - 1}")
+        self._taken.flush()
         at = len(self._taken.ops)
         self._block.bodies += [(at, at)] * (number - self._next)
         self._next = number + 1
@@ -86,6 +88,7 @@ def switch_block(taken: OpRecorder, value: GpuRef[Any]) -> Iterator[Cases]:
     first = len(taken.ops)
     try:
         yield Cases(taken, block)
+        taken.flush()
         if block not in taken.blocks or not block.bodies or block.first == block.end:
             raise ValueError("switch: no op was called in its cases")
         if sum(end - begin for begin, end in block.bodies) != len(taken.ops) - first:
@@ -101,6 +104,7 @@ def _begun(taken: OpRecorder, kind: str, value: GpuRef[Any], turns: ArrayUse | N
         raise TypeError(f"{what}: {type(value).__name__} is not a GpuRef; a number decides before the recording")
     if not taken.usable(value):
         raise GpuRefStale(f"{what}: {value.layout!r} cannot be used here", value._why_stale() or "context rebuilt")
+    taken.flush()
     taken.check_block(value, what)
     if value.shape != () or value.dtype.name not in (INDICES if kind == "switch" else VALUES):
         wanted = "0-d array of integers" if kind == "switch" else "0-d array of real numbers or of bool"
@@ -116,13 +120,16 @@ def _begun(taken: OpRecorder, kind: str, value: GpuRef[Any], turns: ArrayUse | N
 
 @contextmanager
 def _body(taken: OpRecorder, block: Chosen) -> Iterator[None]:
+    taken.flush()
     first = len(taken.ops)
     taken.open.append(block)
     try:
         yield
+        taken.flush()
         if first == len(taken.ops) and block.kind != "switch":
             raise ValueError(f"{block.kind}: no op of this device was called in its block")
     except BaseException:  # any exception: the block is abandoned, and it is raised again
+        taken.flush()
         taken.close_block(block)
         _forget(taken, block, first)
         raise

@@ -28,6 +28,7 @@ def include(
         ShapeError: An input does not fit, or shares memory with another one that is written.
         GpuRefStale: An input cannot be used.
     """
+    outer.flush()
     refs = _inputs(outer, inner, given)
     owners = [ref.allocation for ref in refs]
     shifts = [ref.offset for ref in refs]

@@ -9,7 +9,7 @@ from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand, Role
-from callboard.core.ref import Allocation, GpuRef
+from callboard.core.ref import Allocation, DeferredRef, GpuRef
 from callboard.device.client.graphs.script import ArrayUse, Chosen, RecordedOp, written_by
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Origin
@@ -84,7 +84,15 @@ class OpRecorder:
         drawing, self._drawing = self._drawing, None
         return drawing is not None
 
-    def record(self, op: Op[Any, Any], depth: int) -> Any:
+    def makes(self, allocation: Allocation) -> bool:
+        return allocation.freed == NOT_REPLAYED and allocation.id in self.own
+
+    def flush(self) -> None:
+        """Record the ops that have been deferred."""
+        if self._port.deferrals is not None:
+            self._port.deferrals.flush_all(self)
+
+    def record(self, op: Op[Any, Any], depth: int, into: DeferredRef[Any] | None = None) -> Any:
         """See :class:`Recorder <callboard.kernel.recording.Recorder>`.
 
         Raises:
@@ -110,13 +118,19 @@ class OpRecorder:
                 raise port.unusable(plan.tag, op, ref)
         if plan.written:
             check_overlaps(op)
+        if port.deferrals is not None and port.deferrals.live:
+            for at in plan.written:
+                port.deferrals.before_write(operands[at].allocation)
         made = [port.mint() for _ in plan.outputs]
         answer, settles, _ = reply_to(port, port.outbox.released, plan, op, 0, made, None)
         settled = settles()
+        where = where_called(plan.tag, depth + 1)
+        if into is not None:
+            where = Origin(plan.tag, *into.deferral.origin).where
+            settled = answer = into.settle_on(answer.allocation, 0)
         refs = _refs_of(settled)
         if not refs:
             settled._resolve()
-        where = where_called(plan.tag, depth + 1)
         self._note_made(made, plan.outputs, refs)
         for ref in refs:
             ref._resolve()

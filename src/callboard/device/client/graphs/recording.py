@@ -102,6 +102,8 @@ class Recording(Handle, Generic[Mode, Result_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._token is not None
+        if self._recorder is not None:
+            self._recorder.flush()
         recorder.reset(self._token)
         self._port.recordings -= 1
         self._state = "given up: its block ended with an exception"
@@ -136,11 +138,10 @@ class Recording(Handle, Generic[Mode, Result_co]):
             ShapeError: No op of the recording writes it.
         """
         taken = self._open("returns")
-        written = taken.written
         for ref in refs:
             if not isinstance(ref, GpuRef):
                 raise TypeError(f"returns: {type(ref).__name__} is not a GpuRef")
-            if ref.allocation.id not in written:
+            if ref.allocation.id not in taken.written:  # reading the allocation records a deferred op
                 raise ShapeError(f"returns: no op of the recording writes {ref.layout!r}")
             taken.check_block(ref, "returns")
         self._returned = refs

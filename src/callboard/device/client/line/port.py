@@ -144,7 +144,7 @@ class OpPort:
                 is sent.
         """
         if self.recordings and (recording := recorder.get()) is not None and recording.owns(self):
-            return recording.record(_message(op), depth + 1)
+            return recording.record(_message(op), depth + 1, into)
         if isinstance(op, Repeated):
             signature, operands, numbers, _ = op
         else:

@@ -1,0 +1,130 @@
+"""Programs as C, where the machine's arithmetic gives the bits that NumPy gives.
+
+These are the functions that IEEE 754 defines to the last bit, of f32, f64 and bool. A compiler may not contract a
+product and a sum (``-ffp-contract=off``), nor assume anything about NaN. Whatever a library approximates (``exp``), and
+whatever NumPy leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from callboard.core.dtype import DType
+from callboard.kernel.elementwise.program import Program, Step
+
+__all__ = ["c_source"]
+
+TYPES: Mapping[str, str] = {"f32": "float", "f64": "double", "bool": "uint8_t"}
+FLOATING: Mapping[str, str] = {
+    "add": "{0} + {1}",
+    "subtract": "{0} - {1}",
+    "multiply": "{0} * {1}",
+    "divide": "{0} / {1}",
+    "negative": "-{0}",
+    "positive": "{0}",
+    "square": "{0} * {0}",
+    "less": "{0} < {1}",
+    "less_equal": "{0} <= {1}",
+    "greater": "{0} > {1}",
+    "greater_equal": "{0} >= {1}",
+    "equal": "{0} == {1}",
+    "not_equal": "{0} != {1}",
+    "isnan": "{0} != {0}",
+}
+"""Functions of floating-point arguments."""
+TRUTHS: Mapping[str, str] = {
+    "logical_and": "{0} & {1}",
+    "logical_or": "{0} | {1}",
+    "logical_xor": "{0} ^ {1}",
+    "logical_not": "!{0}",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "bitwise_invert": "!{0}",
+    "equal": "{0} == {1}",
+    "not_equal": "{0} != {1}",
+}
+"""Functions of bools, which are 0 or 1."""
+
+
+def c_source(program: Program, steps: Sequence[Sequence[int]]) -> str | None:
+    """A function that computes a program, or None where not all of it has exact results.
+
+    Its arguments are the addresses of the operands and the results; the extents of the axes, and behind them for each
+    array its steps along them; and the numbers.
+
+    Args:
+        program: The computation.
+        steps: For each operand and each result its steps along the axes, in elements. Of those along the last axis
+            the text says whether they are 1 or 0; no other number is in it.
+    """
+    dtypes = [step.dtype for step in program.steps if step.function == "operand"]
+    dtypes += [program.steps[at].dtype for at in program.results]
+    if any(step.dtype.name not in TYPES for step in program.steps) or not steps[0]:
+        return None
+    numbers = {at: i for i, at in enumerate(program.numbers)}
+    lines: list[str] = []
+    before = [f"const {TYPES[program.steps[at].dtype.name]} s{at} = num[{i}];" for at, i in numbers.items()]
+    arrays: dict[int, DType] = {}
+    for at, step in enumerate(program.steps):
+        if at in numbers:
+            continue
+        if step.function == "operand":
+            arrays[step.value] = step.dtype
+            text: str | None = f"p{step.value}[{_place(step.value, steps)}]"
+        else:
+            text = _value(step, program)
+        if text is None:
+            return None
+        lines.append(f"const {TYPES[step.dtype.name]} s{at} = {text};")
+    first = len(steps) - len(program.results)
+    for i, at in enumerate(program.results):
+        arrays[first + i] = program.steps[at].dtype
+        lines.append(f"p{first + i}[{_place(first + i, steps)}] = s{at};")
+    return _looped(len(steps[0]), len(steps), {i: TYPES[dtype.name] for i, dtype in arrays.items()}, before, lines)
+
+
+def _place(array: int, steps: Sequence[Sequence[int]]) -> str:
+    last = steps[array][-1]
+    return "k" if last == 1 else "0" if last == 0 else f"k * d{array}"
+
+
+def _value(step: Step, program: Program) -> str | None:
+    """The text of a step; None if it is not exact."""
+    if step.function == "constant":
+        return _constant(step)
+    types = [program.steps[at].dtype.name for at in step.arguments]
+    names = [f"s{at}" for at in step.arguments]
+    if step.function == "cast":
+        return f"{names[0]} != 0" if step.dtype.name == "bool" else names[0]
+    if step.function == "where":
+        return "{0} ? {1} : {2}".format(*names)
+    if step.function == "sqrt":
+        return f"{'sqrtf' if types[0] == 'f32' else 'sqrt'}({names[0]})"
+    if step.function == "abs" and types[0] != "bool":
+        return f"{'fabsf' if types[0] == 'f32' else 'fabs'}({names[0]})"
+    if len(set(types)) != 1:
+        return None
+    text = (TRUTHS if types[0] == "bool" else FLOATING).get(step.function)
+    return None if text is None else text.format(*names)
+
+
+def _constant(step: Step) -> str | None:
+    if step.dtype.name == "bool":
+        return str(int(step.value))
+    value = float(step.dtype.np.type(step.value))
+    return value.hex() if math.isfinite(value) else None
+
+
+def _looped(axes: int, arrays: int, types: Mapping[int, str], before: list[str], inside: list[str]) -> str:
+    """Loops over all axes around these lines."""
+    text = ["#include <math.h>", "#include <stdint.h>"]
+    text += ["void run(const int64_t *at, const int64_t *of, const double *num) {", *before]
+    outer = range(axes - 1)
+    text += [f"for (int64_t i{axis} = 0; i{axis} < of[{axis}]; i{axis}++) {{" for axis in outer]
+    for array in range(arrays):
+        steps = axes * (1 + array)
+        moved = "".join(f" + i{axis} * of[{steps + axis}]" for axis in outer)
+        text.append(f"{types[array]} *p{array} = ({types[array]} *)at[{array}]{moved};")
+        text.append(f"const int64_t d{array} = of[{steps + axes - 1}];")
+    text += ["#pragma GCC ivdep", f"for (int64_t k = 0; k < of[{axes - 1}]; k++) {{", *inside, "}"]
+    return "\n".join([*text, *["}"] * len(outer), "}", ""])

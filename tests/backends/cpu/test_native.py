@@ -1,0 +1,117 @@
+"""Expressions as machine code: the bits of NumPy's, and NumPy where there is no compiler."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callboard.backends.cpu.elementwise import native
+from callboard.backends.cpu.elementwise.mapped import MapPlan
+from callboard.core.dtype import as_dtype
+from callboard.core.layout import Layout, layout_of
+from callboard.kernel.elementwise.program import Program, compiled
+
+needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler: install gcc")
+ODD = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -3.5, 1e-45, 3e38, 7.25]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(native, "AGAIN", 1)
+    monkeypatch.setattr(native, "_known", {})
+    native.compiler.cache_clear()
+    yield
+    native.compiler.cache_clear()
+
+
+def compiled_by_now() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "callboard-compiler":
+            thread.join(native.SECONDS)
+
+
+def program(text: str, *dtypes: str, **numbers: float) -> Program:
+    return compiled(text, tuple(map(as_dtype, dtypes)), tuple((name, "float") for name in numbers))
+
+
+def both(made: Program, layouts: list[Layout], arrays: list[Any], numbers: list[float]) -> tuple[Any, Any, Any]:
+    """What NumPy finds, what comes after the compilation, and the plan."""
+    shape = np.broadcast_shapes(*(layout.shape for layout in layouts))
+    out = layout_of(made.steps[made.results[0]].dtype, shape)
+    plan = MapPlan(made, shape, layouts, [out])
+    found = []
+    for _ in range(2):
+        into = np.empty(shape, out.dtype.np)
+        plan([array.ctypes.data for array in arrays], numbers, (into.ctypes.data,))
+        found.append(into)
+        compiled_by_now()
+    return found[0], found[1], plan
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "out = (x + y) * x - y / x",
+        "out = sqrt(abs(x)) + square(y) - -x",
+        "out = where(x < y, x * 2, where(isnan(y), 0.5, y - x))",
+        "out = where((x <= y) & (x != 0) | ~(y > x), x + 1, y * 3)",
+        "out = f32(x) * f64(y) + 1",
+        "t = x * n + y; out = t * t + n * x",
+    ],
+)
+def test_the_bits_are_those_of_numpy(text: str, dtype: str) -> None:
+    values = np.random.default_rng(3).normal(size=(25, 40)).astype(as_dtype(dtype).np)
+    values.flat[: len(ODD)] = ODD
+    x, y = values, np.roll(values, 3)
+    numbers = {"n": 0.1} if "n" in text.split() else {}
+    made = program(text, dtype, dtype, **numbers)
+    layout = layout_of(as_dtype(dtype), x.shape)
+    with np.errstate(all="ignore"):
+        before, after, plan = both(made, [layout, layout], [x, y], list(numbers.values()))
+    assert plan._native._compiled.run is not None
+    np.testing.assert_array_equal(before.view(np.uint8), after.view(np.uint8))
+
+
+@needs_compiler
+def test_any_strides_and_broadcast_operands() -> None:
+    wide = np.random.default_rng(3).normal(size=(30, 64)).astype("f4")
+    row = np.arange(32, dtype="f4")
+    layouts = [Layout(as_dtype("f32"), (30, 32), (64, 2)), layout_of(as_dtype("f32"), (32,))]
+    before, after, plan = both(program("out = (x - y) * y + x", "f32", "f32"), layouts, [wide, row], [])
+    assert plan._native._compiled.run is not None
+    np.testing.assert_array_equal(before, (wide[:, ::2] - row) * row + wide[:, ::2])
+    np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("text", ["out = exp(x) * x + x", "out = maximum(x, 0) * x - x"])
+def test_what_is_not_exact_stays_with_numpy(text: str) -> None:
+    x = np.ones(500, "f4")
+    before, after, plan = both(program(text, "f32"), [layout_of(as_dtype("f32"), (500,))], [x], [])
+    assert plan._native._compiled is None
+    np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("given", ["off", "no-such-compiler", "false"])
+def test_without_a_compiler(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(native.VARIABLE, given)  # `false` is a program that fails
+    x = np.arange(500, dtype="f4")
+    before, after, _ = both(program("out = x * x + x - 1", "f32"), [layout_of(as_dtype("f32"), (500,))], [x], [])
+    np.testing.assert_array_equal(before, x * x + x - 1)
+    np.testing.assert_array_equal(before, after)
+
+
+@needs_compiler
+def test_a_result_in_the_memory_of_an_operand() -> None:
+    x = np.arange(500, dtype="f4")
+    layout = layout_of(as_dtype("f32"), (500,))
+    plan = MapPlan(program("out = x * x + x - 1", "f32"), (500,), [layout], [layout])
+    for _ in range(3):
+        wanted = x * x + x - 1
+        plan([x.ctypes.data], [], (x.ctypes.data,))
+        compiled_by_now()
+        np.testing.assert_array_equal(x, wanted)
+        x %= 7
