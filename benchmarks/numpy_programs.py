@@ -1,13 +1,16 @@
 """Four whole programs on a device beside NumPy on the CPU: a stencil, PCA with k-means, an STFT, a training loop.
 
     python benchmarks/numpy_programs.py --device cpu --json numpy_programs.json
+    python benchmarks/numpy_programs.py --device cuda --json numpy_programs.json
     python benchmarks/numpy_programs.py --quick --device cpu
 
-The texts are the same for both: NumPy follows the array API standard, as ``dev.xp`` does; training uses ``dev.dnn`` on the
-device. Programs whose steps repeat are recorded there, as the guide of recordings says. The bar on the CPU is 1.2 times
-NumPy's time, and 1.0 for the stencil, which is fused. Beside CuPy on a GPU there is no subject yet.
+The texts are the same for both: NumPy follows the array API standard, as ``dev.xp`` does; training uses ``dev.dnn``
+on the device. Programs whose steps repeat are recorded there, as the guide of recordings says. The bar on the CPU is
+1.2 times NumPy's time, and 1.0 for the stencil, which is fused. On a GPU the same texts are run by CuPy too, whose
+arrays are on the GPU before; the bar there is CuPy's time.
 """
 
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -174,13 +177,27 @@ def main() -> None:
             assert np.allclose(np.abs(found), np.abs(wanted), rtol=1e-2, atol=1e-3), name
             for _ in range(0 if args.quick else 5):  # until the device has compiled what comes often
                 on_device()
-            subjects = {"callboard": lambda: seconds_of(on_device), "numpy": lambda: seconds_of(on_numpy)}
+            runs = {"callboard": on_device, "numpy": on_numpy}
+            if kind_of(args.device) == "cuda":
+                import cupy
+
+                there = tuple(cupy.asarray(one) for one in given)
+
+                def on_cupy(run: Any = theirs, there: Any = there) -> Any:
+                    return cupy.asnumpy(run(cupy, there, args.quick))
+
+                assert np.allclose(np.abs(on_cupy()), np.abs(wanted), rtol=1e-2, atol=1e-3), name
+                runs["cupy"] = on_cupy
+            subjects = {who: functools.partial(seconds_of, run) for who, run in runs.items()}
             figures = interleave(subjects, args.rounds, name)
             results[name] = table(name, figures, lambda s: f"{s * 1e3:.2f} ms", "numpy")
             ratio = ratios(figures, "callboard", "numpy")
             if kind_of(args.device) == "cpu" and ratio is not None and not args.quick:
                 limit = FUSED if ours is gray_scott_on else LIMIT
                 bars.append(Bar(f"{name}, of NumPy's time", ratio["median"], limit, at_least=False))
+            beside = ratios(figures, "callboard", "cupy")
+            if beside is not None:
+                bars.append(Bar(f"{name}, of CuPy's time", beside["median"], 1.0, at_least=False))
     told = tell_bars(bars)
     if args.json:
         args.json.write_text(json.dumps({"figures": results, "bars": told}, indent=1))
