@@ -131,15 +131,15 @@ async def test_what_is_refused_is_named(gpu: cb.Device, call: Any, words: str) -
 
 @pytest.mark.parametrize("border", list(SCIPY))
 @pytest.mark.few(5)
-def test_opencv_gives_what_numpy_gives(border: str) -> None:
-    pytest.importorskip("cv2", reason="the extra realtime")
-    from callboard.realtime.images import opencv
+def test_numba_gives_what_numpy_gives(border: str) -> None:
+    pytest.importorskip("numba", reason="the extra realtime")
+    from callboard.realtime.images import compiled
 
     for dtype, size in (("uint8", 3), ("uint16", 5), ("float32", 7)):
         image = image_of(dtype, 2, 9, 10, 3)
         weights = RNG.uniform(-0.1, 0.3, (size, size)).astype("f4")
         found = np.empty((2, *image.shape), image.dtype)
-        for engine, out in zip((plain, opencv), found, strict=True):
+        for engine, out in zip((plain, compiled), found, strict=True):
             engine.correlate(image, weights, out, plain.BORDERS[border], 5.0)
         near(found[1], found[0].astype("f8"), dtype)
 

@@ -17,13 +17,13 @@ GRAIN = 1 << 12
 """Cells of a thread at least."""
 
 
-@jit
+@jit_inlined
 def near(n: Any, extent: Any) -> Any:
     """Index of a cell that is at most one beyond the ends."""
     return n + extent if n < 0 else n - extent if n >= extent else n
 
 
-@jit
+@jit_inlined
 def _corner(at: Any, stagger: Any, extent: Any, periodic: Any) -> Any:
     """Cells below and above a place along an axis, and the part of the way."""
     if stagger:
@@ -65,7 +65,7 @@ def _sample(f: Any, n: Any, x: Any, y: Any, z: Any, stagger: Any, periodic: Any,
     return first + pz * (a + py * (c - a) - first), low, high
 
 
-@jit
+@jit_inlined
 def _cell(at: Any, extent: Any, periodic: Any) -> Any:
     n = int(np.floor(at + HALF))
     return n % extent if periodic else min(max(n, 0), extent - 1)
@@ -130,8 +130,7 @@ def mixed(f: Any, x: Any, y: Any, stagger: Any, periodic: Any) -> Any:
     h, w = f.shape
     x0, x1, px = between(x, stagger == 0, w, periodic & 1)
     y0, y1, py = between(y, stagger == 1, h, periodic & 2)
-    below, above = f[y0], f[y1]
-    a, b, c, e = below[x0], below[x1], above[x0], above[x1]
+    a, b, c, e = f[y0, x0], f[y0, x1], f[y1, x0], f[y1, x1]
     low, high = min(a, b, c, e), max(a, b, c, e)
     a += px * (b - a)
     c += px * (e - c)

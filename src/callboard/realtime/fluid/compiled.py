@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit
+from callboard.realtime.base.engines import jit, jit_inlined
 from callboard.realtime.fluid.advection import advect, correct, near
 
 __all__ = [
@@ -29,7 +29,7 @@ def rescale(dye: Any, before: Any, after: Any, fluid: Any, dt: Any, fading: Any)
 # -- forces ------------------------------------------------------------------------------------------------------------
 
 
-@jit
+@jit_inlined
 def _next(k: Any, j: Any, i: Any, axis: Any, by: Any, shape: Any) -> Any:
     """The next cell along an axis."""
     if axis == 0:
@@ -39,13 +39,13 @@ def _next(k: Any, j: Any, i: Any, axis: Any, by: Any, shape: Any) -> Any:
     return near(k + by, shape[0]), j, i
 
 
-@jit
+@jit_inlined
 def _middle(u: Any, axis: Any, at: Any) -> Any:
     to = _next(at[0], at[1], at[2], axis, 1, u.shape[1:])
     return HALF * (u[axis, at[0], at[1], at[2]] + u[axis, to[0], to[1], to[2]])
 
 
-@jit
+@jit_inlined
 def _ends(open_: Any, k: Any, j: Any, i: Any, axis: Any) -> Any:
     """The cells after and before along an axis; the cell itself where there is a wall."""
     here = (k, j, i)
@@ -74,7 +74,7 @@ def curl(u: Any, open_: Any, out: Any) -> None:
                         out[a, k, j, i] = first - HALF * (_middle(u, b, up) - _middle(u, b, down))
 
 
-@jit
+@jit_inlined
 def _size(w: Any, at: Any) -> Any:
     x, y, z = w[0, at[0], at[1], at[2]], w[1, at[0], at[1], at[2]], w[2, at[0], at[1], at[2]]
     return np.sqrt(x * x + y * y + z * z)
@@ -134,7 +134,7 @@ def source(u: Any, open_: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing
                             u[a, z, y, x] += open_[a, z, y, x] * dt * HALF * row[6 + a]
 
 
-@jit
+@jit_inlined
 def _colour(k: Any, j: Any, i: Any, shape: Any, odd: Any) -> Any:
     if odd == 0:
         return (i + j + k) & 1
@@ -188,7 +188,7 @@ def divergence(u: Any, out: Any) -> None:
                 out[k, j, i] = total
 
 
-@jit
+@jit_inlined
 def _around(p: Any, o: Any, k: Any, j: Any, i: Any) -> Any:
     """The weighted sum of the neighbours, and the sum of the weights."""
     axes, d, h, w = o.shape
@@ -213,6 +213,17 @@ def smooth(p: Any, b: Any, weights: Any, odd: Any, colour: Any) -> None:
     d, h, w = p.shape
     for k in range(d):
         for j in range(h):
+            if odd == 0 and weights.shape[0] == 2:
+                above, under = j + 1 if j + 1 < h else 0, j - 1 if j > 0 else h - 1
+                row, high, low, given = p[k, j], p[k, above], p[k, under], b[k, j]
+                beside, below, over = weights[0, k, j], weights[1, k, j], weights[1, k, above]
+                for i in range((colour - j - k) & 1, w, 2):
+                    right, left = i + 1 if i + 1 < w else 0, i - 1 if i > 0 else w - 1
+                    total = beside[right] * row[right] + beside[i] * row[left] + (over[i] * high[i] + below[i] * low[i])
+                    weight = beside[right] + beside[i] + (over[i] + below[i])
+                    if weight > ZERO:
+                        row[i] = (total - given[i]) / weight
+                continue
             first, step = ((colour - j - k) & 1, 2) if odd == 0 else (0, 1)
             for i in range(first, w, step):
                 if odd and _colour(k, j, i, p.shape, odd) != colour:

@@ -3,10 +3,11 @@
 from typing import Any
 
 from callboard.kernel.nvrtc.decorated import kernel
-from callboard.realtime.base.engines import optional
+from callboard.realtime.base.engines import engine
 
 __all__ = ["across", "correlated", "down"]
 
+PACKAGE = "callboard.realtime.images"
 TEXT = r"""
 __device__ int place(int at, int extent, int border) {
     if (at >= 0 && at < extent) return at;
@@ -51,11 +52,8 @@ template <typename A, typename R> __global__ void filter(
 
 
 def _computed(image: Any, weights: Any, result: Any, border: int, fill: float) -> None:
-    if optional("cv2", "NumPy") is None:
-        from callboard.realtime.images import plain as engine
-    else:
-        from callboard.realtime.images import opencv as engine  # type: ignore[no-redef]
-    engine.correlate(image, weights, result, int(border), float(fill))
+    cpu = engine(f"{PACKAGE}.plain", f"{PACKAGE}.compiled")
+    cpu.correlate(image, weights, result, int(border), float(fill))
 
 
 _shape = "b: i32, h: i32, w: i32, c: i32, ky: i32, kx: i32, border: i32, fill: f32"

@@ -139,7 +139,7 @@ class ImageFilterPipeline(Asked):
         if self._generation != self._device.generation:
             self._generation, self._weights = self._device.generation, [self._put(one) for one in self._stages]
         for stage, weights in zip(self._stages, self._weights, strict=True):
-            if stage.row.size:
+            if len(weights) == 2:
                 first = across(image, weights[1], self._border, self._fill)
                 beyond = self._fill * float(stage.row.sum())
                 target = self._device.empty(image.shape, image.dtype)
@@ -149,7 +149,7 @@ class ImageFilterPipeline(Asked):
         return image
 
     def _put(self, stage: Stage) -> tuple[GpuRef, ...]:
-        if stage.row.size:
+        if stage.row.size and self._device.backend != "cpu":  # where each filter finds that out, and has both passes
             return self._device.put(stage.column[:, None]), self._device.put(stage.row[None])
         return (self._device.put(stage.weights),)
 

@@ -5,6 +5,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.realtime.images.separation import outer_product
+
 __all__ = ["BORDERS", "correlate", "indices", "stored"]
 
 BORDERS: Final = {"constant": 0, "replicate": 1, "reflect": 2, "wrap": 3, "mirror": 4}
@@ -22,9 +24,17 @@ def correlate(image: Image, weights: Image, result: Image, border: int, fill: fl
     if border == BORDERS["constant"]:
         padded[:, ys < 0] = fill
         padded[:, :, xs < 0] = fill
+    column, row = outer_product(weights)
     total = np.zeros(image.shape, "f4")
-    for i, j in np.argwhere(weights != 0):
-        total += weights[i, j] * padded[:, i : i + h, j : j + w]
+    if row.size:
+        lines = np.zeros((*padded.shape[:2], w, padded.shape[3]), "f4")
+        for j in np.flatnonzero(row):
+            lines += row[j] * padded[:, :, j : j + w]
+        for i in np.flatnonzero(column):
+            total += column[i] * lines[:, i : i + h]
+    else:
+        for i, j in np.argwhere(weights != 0):
+            total += weights[i, j] * padded[:, i : i + h, j : j + w]
     stored(total, result)
 
 

@@ -1,13 +1,13 @@
 """A kernel as an outer product of a column and a row, if it is one."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
 
-__all__ = ["Stage", "stage_of"]
+__all__ = ["Stage", "outer_product", "stage_of"]
 
 Floats = NDArray[np.float32]
 FROM = 7
@@ -45,10 +45,24 @@ def stage_of(name: str, weights: object) -> Stage:
         raise ShapeError(f"{name} has shape {list(array.shape)}; pass [k, k] with odd extents, such as [3, 3]")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has numbers that are not finite; pass finite weights")
-    nothing = np.empty(0, "f4")
-    if max(array.shape) >= FROM:
-        u, sizes, v = np.linalg.svd(array.astype("f8"), full_matrices=False)
-        if sizes[1:].max(initial=0.0) <= TOLERANCE * sizes[0]:
-            size = np.sqrt(sizes[0])
-            return Stage(array.astype("f4"), (u[:, 0] * size).astype("f4"), (v[0] * size).astype("f4"))
-    return Stage(array.astype("f4"), nothing, nothing)
+    found = outer_product(array) if max(array.shape) >= FROM else (np.empty(0, "f4"),) * 2
+    return Stage(array.astype("f4"), *found)
+
+
+def outer_product(weights: NDArray[Any]) -> tuple[Floats, Floats]:
+    """A column and a row whose outer product this is; empty if there are none.
+
+    Of whole numbers times a power of 2, such as ``[1, 2, 1]`` by itself, both are exact, so sums are, too.
+    """
+    whole = weights.astype("f8")
+    u, sizes, v = np.linalg.svd(whole, full_matrices=False)
+    if sizes[1:].max(initial=0.0) > TOLERANCE * sizes[0]:
+        return np.empty(0, "f4"), np.empty(0, "f4")
+    row = whole[np.abs(whole).max(1).argmax()]
+    at = np.where(row, np.abs(row), np.inf).argmin()
+    with np.errstate(invalid="ignore"):
+        column, row = whole[:, at].astype("f4"), (row / row[at]).astype("f4")
+    if np.abs(np.outer(column, row) - whole).max() <= TOLERANCE * np.abs(whole).max():
+        return column, row
+    size = np.sqrt(sizes[0])
+    return (u[:, 0] * size).astype("f4"), (v[0] * size).astype("f4")

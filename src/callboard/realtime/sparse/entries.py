@@ -3,6 +3,7 @@
 from typing import Any, Literal, get_args
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
@@ -46,6 +47,9 @@ class Entries:
         if how not in get_args(Change):
             raise ValueError(f"how is {how!r}; use 'add' or 'set'")
         keys, found = self._merged(*checked(rows, cols, values, self.shape, self.values.dtype), how)
+        if np.array_equal(keys, self.keys):  # all of them: nothing to look for
+            self.values = self.values + found if how == "add" else found
+            return
         at = np.searchsorted(self.keys, keys)
         inside = np.zeros(len(keys), bool)
         inside[at < len(self.keys)] = self.keys[at[at < len(self.keys)]] == keys[at < len(self.keys)]
@@ -71,12 +75,12 @@ class Entries:
         self, rows: NDArray[np.int64], cols: NDArray[np.int64], values: NDArray[Any], how: Change
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Ascending keys and their values, those of one place as one."""
-        keys = rows * self.shape[1] + cols
-        order = np.argsort(keys, kind="stable")
-        keys, values = keys[order], values[order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        if not len(first):
+        keys, order = _ascending(rows, cols, self.shape)
+        values = values[order]
+        again = keys[1:] == keys[:-1]
+        if not again.any():
             return keys, values
+        first = np.flatnonzero(np.append(True, ~again))
         if how == "add":
             return keys[first], np.add.reduceat(values, first)
         return keys[first], values[np.append(first[1:], len(keys)) - 1]
@@ -86,6 +90,27 @@ class Entries:
         rows, cols = np.divmod(self.keys, max(1, self.shape[1]))
         indptr = np.searchsorted(rows, np.arange(self.shape[0] + 1))
         return indptr.astype("i4"), cols.astype("i4"), self.values
+
+
+def _ascending(
+    rows: NDArray[np.int64], cols: NDArray[np.int64], shape: tuple[int, int]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Keys in ascending order, and where each was; equal ones stay in the order in which they were."""
+    n = len(rows)
+    if shape[0] > 4 * n + 1024 or n >= 1 << 31:
+        keys = rows * shape[1] + cols
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
+    entries = scipy.sparse.coo_array((np.arange(n, dtype="i4"), (rows.astype("i4"), cols.astype("i4"))), shape)
+    entries.has_canonical_format = True  # or SciPy would add the places
+    by_row = entries.tocsr()  # counts the entries of rows, and sorts each row
+    by_row.sort_indices()
+    keys = np.repeat(np.arange(shape[0]) * shape[1], np.diff(by_row.indptr)) + by_row.indices
+    order = by_row.data
+    same = keys[1:] == keys[:-1]
+    some = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    order[some] = order[some][np.lexsort((order[some], keys[some]))]
+    return keys, order
 
 
 def checked(rows: Any, cols: Any, values: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Triple:

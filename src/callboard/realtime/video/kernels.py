@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 
 from callboard.kernel.nvrtc.decorated import kernel
-from callboard.realtime.images.plain import stored
+from callboard.realtime.base.engines import engine
 
 __all__ = ["combined", "edges", "gray", "limited"]
 
+PACKAGE = "callboard.realtime.video"
 TEXT = r"""
 template <typename T> __device__ T kept(float value) {
     if (sizeof(T) == 4) return (T)value;
@@ -53,13 +54,8 @@ template <typename T> __global__ void edges(const T *a, T *out, int h, int w, in
 """
 
 
-def _light(image: Any) -> Any:
-    """Brightness of pixels ``[..., c]``, f32 (ITU-R BT.601)."""
-    if image.shape[-1] < 3:
-        return image[..., 0].astype("f4")
-    pixels = image.astype("f4")
-    weights = np.float32(0.299), np.float32(0.587), np.float32(0.114)
-    return sum(weight * pixels[..., k] for k, weight in enumerate(weights))
+def _cpu() -> Any:
+    return engine(f"{PACKAGE}.plain", f"{PACKAGE}.compiled")
 
 
 @kernel(
@@ -70,9 +66,7 @@ def _light(image: Any) -> Any:
 )
 def combined(a: Any, b: Any, out: Any, wa: float, wb: float, mode: int) -> None:
     """0: a weighted sum, 1: the greater one, 2: the distance."""
-    x, y = a.astype("f4"), b.astype("f4")
-    ways = (lambda: np.float32(wa) * x + np.float32(wb) * y, lambda: np.maximum(x, y), lambda: np.abs(x - y))
-    stored(ways[int(mode)](), out)
+    _cpu().combined(a, b, out, np.float32(wa), np.float32(wb), int(mode))
 
 
 @kernel(
@@ -83,14 +77,13 @@ def combined(a: Any, b: Any, out: Any, wa: float, wb: float, mode: int) -> None:
 )
 def limited(a: Any, out: Any, level: float, high: float) -> None:
     """``high`` above the level, and 0 elsewhere."""
-    stored(np.where(a > np.float32(level), np.float32(high), np.float32(0)), out)
+    _cpu().limited(a, out, np.float32(level), np.float32(high))
 
 
 @kernel("in a: T[n, c], out out: T[n, c], n: i32, c: i32", cuda=TEXT, name="gray<{T}>", grid=lambda n: -(-n // 256))
 def gray(a: Any, out: Any) -> None:
     """Brightness in each colour; a fourth channel stays."""
-    out[...] = a
-    stored(np.broadcast_to(_light(a)[:, None], out[:, :3].shape), out[:, :3])
+    _cpu().gray(a, out)
 
 
 @kernel(
@@ -101,9 +94,4 @@ def gray(a: Any, out: Any) -> None:
 )
 def edges(a: Any, out: Any) -> None:
     """Size of the brightness's gradient, by Sobel's kernels."""
-    v = np.pad(_light(a), 1, mode="edge")
-    across, down = v[:, 2:] - v[:, :-2], v[2:] - v[:-2]
-    gx = across[:-2] + 2 * across[1:-1] + across[2:]
-    gy = down[:, :-2] + 2 * down[:, 1:-1] + down[:, 2:]
-    out[...] = a
-    stored(np.broadcast_to(np.sqrt(gx * gx + gy * gy)[..., None], out[..., :3].shape), out[..., :3])
+    _cpu().edges(a, out)
