@@ -18,7 +18,7 @@ SIGNATURES: dict[str, str] = {
     "append": "(arr, values, axis=None)",
     "apply_along_axis": "(func1d, axis, arr, *args, **kwargs)",
     "apply_over_axes": "(func, a, axes)",
-    "arange": "(start_or_stop, /, stop=None, step=1, *, dtype=None, device=None, like=None)",
+    "arange": "(start=None, stop=None, step=1, *, dtype=None, device=None, like=None)",
     "arccos": "(x, /, out=None, *, where=True, casting='same_kind', order='K', dtype=None, subok=True, signature=None)",
     "arccosh": "(x, /, out=None, *, where=True, casting='same_kind', order='K', dtype=None, subok=True, signature=None)",
     "arcsin": "(x, /, out=None, *, where=True, casting='same_kind', order='K', dtype=None, subok=True, signature=None)",

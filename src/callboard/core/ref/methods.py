@@ -163,13 +163,13 @@ class ArrayMethods:
         """The imaginary parts: 0 for real numbers."""
         return self._np("imag")  # type: ignore[no-any-return]
 
-    def conj(self) -> Self:
-        """The complex conjugates."""
-        return self._np("conj")  # type: ignore[no-any-return]
+    def conj(self, out: Any = None) -> Self:
+        """The complex conjugates; of real numbers the array itself, unless ``out`` is given."""
+        return self if out is None and not self.dtype.is_complex else self._np("conj", out)  # type: ignore[no-any-return]
 
-    def conjugate(self) -> Self:
-        """The complex conjugates."""
-        return self._np("conj")  # type: ignore[no-any-return]
+    def conjugate(self, out: Any = None) -> Self:
+        """See :meth:`conj`."""
+        return self.conj(out)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Self:
         """``np.clip(x, min, max, out)``."""
@@ -254,9 +254,10 @@ class ArrayMethods:
         """``np.compress(condition, x, axis, out)``."""
         return self._port.services.np.compress(condition, self, axis, out)  # type: ignore[no-any-return]
 
-    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Self:
-        """``np.choose(x, choices, out, mode)``."""
-        return self._np("choose", choices, out, mode)  # type: ignore[no-any-return]
+    def choose(self, *choices: Any, out: Any = None, mode: str = "raise") -> Self:
+        """``np.choose(x, choices, out, mode)``; the choices may be given one by one."""
+        given = choices[0] if len(choices) == 1 else choices
+        return self._np("choose", given, out, mode)  # type: ignore[no-any-return]
 
     def nonzero(self) -> tuple[Self, ...]:
         """The indices of the elements that are not 0, for each axis. Their number depends on the data: await them."""

@@ -285,6 +285,9 @@ class ArrayOperators(ArrayMethods, Generic[Mode]):
     def _single(self, what: str) -> Any:
         if not self._port.services.blocking:
             raise TypeError(self._misuse(what))
+        if self.size != 1:
+            cure = "ambiguous: use xp.any(x), xp.all(x) or x.size" if what == "bool()" else "no number: take an element"
+            raise ValueError(f"{what} of {self._told()}: the value of {self.size} elements is {cure}")
         return self._port.services.get(self, None).item()
 
     def __format__(self, spec: str) -> str:

@@ -103,9 +103,11 @@ def _shape(shape: Any) -> Any:
 
 
 @function()
-def arange(np: Any, start_or_stop: Any, stop: Any, step: Any, dtype: Dtype) -> Any:
+def arange(np: Any, start: Any, stop: Any, step: Any, dtype: Dtype) -> Any:
     """Numbers at equal steps."""
-    start, end = (0, start_or_stop) if stop is None else (start_or_stop, stop)
+    if start is None and stop is None:
+        raise TypeError("np.arange: stop is missing; give the number before which it ends")
+    start, end = (0, start) if stop is None else (0 if start is None else start, stop)
     strong = [x.dtype for x in (start, end, step) if isinstance(x, numpy.generic)]
     if dtype is None and strong:
         dtype = dtype_of(numpy.result_type(*(x for x in (start, end, step) if x is not None)))

@@ -103,9 +103,11 @@ def place(np: Any, arr: Any, mask: Array, vals: Any) -> None:
 @function()
 def putmask(np: Any, a: Any, mask: Array, values: Any) -> None:
     """Write the values of the same places where a mask holds."""
-    given = np.asarray(values)
+    given, mask = np.asarray(values), np.asarray(mask, dtype="?")
+    if mask.size != a.size:
+        raise ValueError(f"np.putmask: the mask is {mask.layout!r}, and the array has {a.size} elements; give as many")
     given = given if given.shape == a.shape else np.reshape(np.resize(np.ravel(given), (a.size,)), a.shape)
-    copyto(np, a, given, "unsafe", np.asarray(mask, dtype="?"))
+    copyto(np, a, given, "unsafe", np.reshape(mask, a.shape))
 
 
 @function()
