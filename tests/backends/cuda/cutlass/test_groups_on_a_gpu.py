@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 
 import callboard as cb
+from callboard.backends.cuda import backend
 from callboard.backends.cuda.cutlass.templated import HOPPER
+from callboard.core.errors import BackendUnavailable
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(900)]  # nvcc takes a minute for each text
 
 Tree = cb.EpilogueVisitorTree
 TYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+@pytest.fixture(autouse=True)
+def _hopper() -> None:
+    try:
+        if backend.devices()[0].compute_capability != HOPPER:
+            pytest.skip("the templates are for compute capability 9.0")
+    except BackendUnavailable as e:
+        pytest.skip(str(e))
 
 
 def drawn(dtype: str, *shape: int, seed: int) -> Any:
@@ -42,9 +53,7 @@ def test_groups(dtype: str, sizes: list[int], k: int, n: int) -> None:
     a, b = drawn(dtype, rows, k, seed=1), drawn(dtype, groups, k, n, seed=2)
     bias = drawn(dtype, groups, n, seed=3)
     want = product(a, b, offsets)
-    with cb.sync.System() as system, system.device("cuda", isolation="thread", standby=None) as dev:
-        if dev.info.compute_capability != HOPPER:
-            pytest.skip("the templates are for compute capability 9.0")
+    with cb.sync.System() as system, system.device("cuda", isolation="process", standby=None) as dev:
         x, y, at, z = dev.put(a), dev.put(b), dev.put(offsets), dev.put(bias)
         columns = dev.copy(y.mT).mT  # the same, with adjacent columns
         given: dict[str, Any] = {"engine": "cutlass", "alpha": 0.5}
@@ -61,7 +70,7 @@ def test_groups(dtype: str, sizes: list[int], k: int, n: int) -> None:
 
 def test_rows_of_no_group_and_offsets_out_of_range() -> None:
     a, b = drawn("bf16", 300, 64, seed=1), drawn("bf16", 2, 64, 64, seed=2)
-    with cb.sync.System() as system, system.device("cuda", isolation="thread", standby=None) as dev:
+    with cb.sync.System() as system, system.device("cuda", isolation="process", standby=None) as dev:
         x, y = dev.put(a), dev.put(b)
         for offsets in ([2, -5, 1 << 30], [10, 200, 290], [-7, 100, 100]):
             at = np.array(offsets, np.int32)

@@ -1,6 +1,9 @@
 """Templates of CUTLASS without a GPU: their text, when there is none, the compiler's words, the cache."""
 
 import ctypes
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +111,31 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BackendUnavailable, match=r"pip install \"callboard\[cutlass\]\""):
         nvcc.toolchain()
     assert not nvcc.is_built("text", "90a")
+
+
+def test_every_binary_is_a_library_of_its_own(tmp_path: Path) -> None:
+    """The loader knows what it has loaded by the path."""
+    compiler = shutil.which("cc") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    program = """
+import sys
+from pathlib import Path
+from callboard.backends.cuda.cutlass import nvcc
+images = [Path(name).read_bytes() for name in sys.argv[1:]]
+found = [nvcc.library_of(image) for image in (*images, *images)]
+print([library.answer() for library in found], found[0] is found[2])
+"""
+    paths = []
+    for number in (3, 4):
+        source, target = tmp_path / f"{number}.c", tmp_path / f"{number}.so"
+        source.write_text(f"int answer(void) {{ return {number}; }}")
+        subprocess.run([compiler, "-shared", "-fPIC", source, "-o", target], check=True, timeout=60)
+        paths.append(str(target))
+    told = subprocess.run(
+        [sys.executable, "-c", program, *paths], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout.split("\n")[0] == "[3, 4, 3, 4] True"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from callboard.core.errors import BackendUnavailable, LibraryError
 __all__ = ["Toolchain", "built", "is_built", "library_of", "toolchain"]
 
 OPTIONS = ["-std=c++17", "-O3", "-DNDEBUG", "-shared", "-Xcompiler", "-fPIC", "--expt-relaxed-constexpr", "-w"]
+_loaded: dict[bytes, ctypes.CDLL] = {}
+_loading = threading.Lock()
 SECONDS = 1800.0
 """nvcc takes about 40 s; beyond this time something else is wrong."""
 
@@ -116,11 +119,16 @@ def _first_error(log: str) -> str:
 
 
 def library_of(image: bytes) -> ctypes.CDLL:
-    """Load a shared library from memory."""
-    descriptor = os.memfd_create("callboard-cutlass", os.MFD_CLOEXEC)
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(image)
-        return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    """Load a shared library from memory; the same image is loaded once.
+
+    The loader takes a path that it has seen for the library that it found there. So each stays open, and no other gets
+    the number of its descriptor.
+    """
+    key = hashlib.sha256(image).digest()
+    with _loading:
+        if key not in _loaded:
+            descriptor = os.memfd_create("callboard-cutlass", os.MFD_CLOEXEC)
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(image)
+            _loaded[key] = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+        return _loaded[key]
