@@ -69,7 +69,7 @@ def main() -> None:
     failed: dict[str, str] = {}
     with asyncio.Runner() as runner:
         for name in chosen:  # each with a device of its own, so that one that fails leaves the others theirs
-            opened = cb.device(given.device, isolation="thread")
+            opened = cb.device(given.device, isolation="thread", max_staged_bytes=32 << 30)
             try:
                 bench = Bench(runner.run(_entered(opened)), runner, given.clock, given.scale)
                 bench.seconds = 0.05 if given.quick else bench.seconds

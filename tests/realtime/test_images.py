@@ -1,5 +1,6 @@
 """``ImageFilterPipeline``: against SciPy and OpenCV, and what the original did wrong."""
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.realtime.text_lab import run_text
 
 import callboard as cb
 from callboard.realtime.images import plain
-from callboard.realtime.images.kernels import TEXT
+from callboard.realtime.images.kernels import TEXT, THREADS, blocks_of
 from callboard.realtime.images.messages import Process, ProcessGpu, UpdateKernel
 from callboard.realtime.images.separation import stage_of
 
@@ -147,11 +148,15 @@ def test_numba_gives_what_numpy_gives(border: str) -> None:
 @pytest.mark.parametrize("border", list(SCIPY))
 @pytest.mark.few(5)
 def test_the_cuda_text_gives_what_numpy_gives(border: str) -> None:
+    """At borders and inside, where a thread computes several rows; rows that are whole words, and others."""
     for dtype, of in (("uint8", "unsigned char"), ("float32", "float")):
-        image = image_of(dtype, 2, 5, 6, 3)
-        weights = RNG.uniform(-0.1, 0.3, (5, 7)).astype("f4")
-        found = np.zeros((2, *image.shape), dtype)
-        plain.correlate(image, weights, found[0], plain.BORDERS[border], 5.0)
-        numbers = (2, 5, 6, 3, 5, 7, plain.BORDERS[border], 5.0)
-        run_text(TEXT, f"filter<{of}, {of}>", image, weights, found[1], *numbers, blocks=2, threads=96)
-        near(found[1], found[0].astype("f8"), dtype)
+        for k, w, c in itertools.product(((3, 3), (5, 5), (5, 7)), (23, 24), (1, 2, 3, 4)):
+            image = image_of(dtype, 2, 13, w, c)
+            weights = RNG.uniform(-0.1, 0.3, k).astype("f4")
+            weights[1, 1] = 0
+            found = np.zeros((2, *image.shape), dtype)
+            plain.correlate(image, weights, found[0], plain.BORDERS[border], 5.0)
+            numbers = (*image.shape, *k, plain.BORDERS[border], 5.0)
+            blocks = blocks_of(*image.shape)
+            run_text(TEXT, f"filter<{of}, {of}>", image, weights, found[1], *numbers, blocks=blocks, threads=THREADS)
+            near(found[1], found[0].astype("f8"), dtype)

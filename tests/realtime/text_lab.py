@@ -36,7 +36,7 @@ TYPES = {"f4": "float", "f8": "double", "i4": "int", "i8": "long long", "u4": "u
 TYPES |= {"u1": "unsigned char", "u2": "unsigned short"}
 
 
-def run_text(text: str, name: str, *args: Any, blocks: int, threads: int) -> None:
+def run_text(text: str, name: str, *args: Any, blocks: int | tuple[int, int, int], threads: int) -> None:
     """Launch a function of a text; threads must not wait for each other.
 
     Args:
@@ -49,8 +49,9 @@ def run_text(text: str, name: str, *args: Any, blocks: int, threads: int) -> Non
     kinds = [kind or ("float" if isinstance(one, float) else "int") for kind, one in zip(kinds, args, strict=True)]
     of = {"float": ctypes.c_float, "int": ctypes.c_int}
     run = _library(text, name, tuple(kinds)).run
-    run.argtypes = [*(of.get(kind, ctypes.c_void_p) for kind in kinds), ctypes.c_int, ctypes.c_int]
-    run(*(one.ctypes.data if isinstance(one, np.ndarray) else one for one in args), blocks, threads)
+    run.argtypes = [*(of.get(kind, ctypes.c_void_p) for kind in kinds), *[ctypes.c_int] * 4]
+    grid = (blocks, 1, 1) if isinstance(blocks, int) else blocks
+    run(*(one.ctypes.data if isinstance(one, np.ndarray) else one for one in args), *grid, threads)
 
 
 @cache
@@ -58,10 +59,10 @@ def _library(text: str, name: str, kinds: tuple[str, ...]) -> ctypes.CDLL:
     parameters = ", ".join(f"{kind} a{n}" for n, kind in enumerate(kinds))
     arguments = ", ".join(f"a{n}" for n in range(len(kinds)))
     whole = f"""{HEADER}{text}
-extern "C" void run({parameters}, int blocks, int threads) {{
-    gridDim = {{blocks, 1, 1}}, blockDim = {{threads, 1, 1}};
-    for (int b = 0; b < blocks; ++b) for (int t = 0; t < threads; ++t) {{
-        blockIdx = {{b, 0, 0}}, threadIdx = {{t, 0, 0}};
+extern "C" void run({parameters}, int x, int y, int z, int threads) {{
+    gridDim = {{x, y, z}}, blockDim = {{threads, 1, 1}};
+    for (int b = 0; b < x * y * z; ++b) for (int t = 0; t < threads; ++t) {{
+        blockIdx = {{b % x, b / x % y, b / x / y}}, threadIdx = {{t, 0, 0}};
         {name}({arguments});
     }}
 }}"""
