@@ -7,13 +7,14 @@ import pytest
 
 import callboard as cb
 from callboard.backends.cuda.cutlass import nvcc
+from callboard.backends.cuda.cutlass.grouped_text import grouped_text
 from callboard.backends.cuda.cutlass.templates import gemm_text
 from callboard.cli import main
 from callboard.cli.serving.prebuild import product_of
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
 from callboard.core.operand import Placeholder
-from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass import Gemm, GroupedGemm
 
 ALL = ["bias", "gelu", "residual", "scale=row", "scale", "gate=silu", "quantize=i8"]
 
@@ -48,6 +49,23 @@ def test_a_template_is_compiled_once(compiled: list[str], capsys: pytest.Capture
         assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
         assert capsys.readouterr().out == f"{says}\n"
     assert len(compiled) == 1
+
+
+def test_groups_have_a_template_for_few_rows_and_one_for_many(
+    compiled: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cutlass", "prebuild", "bf16", "bias", "relu", "--groups"]) == 0
+    assert capsys.readouterr().out.split("\n")[:2] == [
+        "compiled for sm_90a, 6 bytes: bf16 @ bf16, groups of 128 rows, bias relu",
+        "compiled for sm_90a, 6 bytes: bf16 @ bf16, groups of 512 rows, bias relu",
+    ]
+    for rows, text in zip((100, 4096), compiled, strict=True):
+        sums = GroupedGemm(
+            a=array("bf16", rows, 64), b=array("bf16", 4, 64, 512), offsets=array("i32", 5), out_dtype="f32"
+        )
+        assert grouped_text(sums) == text
+    assert main(["cutlass", "prebuild", "f8_e4m3", "--groups", "--transposed", "b"]) == 2
+    assert "the templates of groups have f16 and bf16" in capsys.readouterr().err
 
 
 def test_it_is_the_template_of_a_call_of_any_extent_and_names() -> None:

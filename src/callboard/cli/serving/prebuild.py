@@ -9,7 +9,7 @@ from typing import Any
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Placeholder
-from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass import Gemm, GroupedGemm
 from callboard.kernel.cutlass.epilogue import INPUTS, UNARY, EpilogueVisitorTree
 
 __all__ = ["add_cutlass", "product_of"]
@@ -46,6 +46,7 @@ def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     action.add_argument("--addend", choices=RESULTS[:3], help="dtype of c, if there is one")
     action.add_argument("--arrays", choices=RESULTS[:3], help="dtype of the epilogue's arrays (DTYPE; f32 beside fp8)")
     action.add_argument("--transposed", choices=("a", "b", "ab"), default="", help="factors that are column-major")
+    action.add_argument("--groups", action="store_true", help="of grouped_gemm: few rows in a group, and many")
     action.add_argument("--dry-run", action="store_true", help="say what would be compiled")
     action.set_defaults(run=run)
 
@@ -57,12 +58,42 @@ def run(arguments: argparse.Namespace) -> int:
     given = arguments
     try:
         op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed)
-        told = importlib.import_module(AHEAD).compile_ahead(op, given.dry_run)
+        compile_ahead = importlib.import_module(AHEAD).compile_ahead
+        told = [compile_ahead(one, given.dry_run) for one in (grouped(op) if given.groups else [op])]
     except (AccelError, ValueError) as e:
         print(f"callboard cutlass: {e}", file=sys.stderr)
         return 2
-    print(f"{told}, {' '.join(given.steps) or 'no epilogue'}")
+    for line in told:
+        print(f"{line}, {' '.join(given.steps) or 'no epilogue'}")
     return 0
+
+
+def grouped(op: Gemm) -> list[GroupedGemm]:
+    """The grouped products with the dtypes, layouts and steps of a product: with few rows in a group, and with many.
+
+    Raises:
+        ShapeError: A step does not fit; names it.
+    """
+    groups = 2
+    found = []
+    for rows in (EXTENT, 4 * EXTENT):
+        shapes = {"matrix": (rows, EXTENT), "column": (EXTENT,), "row": (rows,), "tensor": ()}
+        kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
+        arrays = zip(op.inputs, kinds.values(), strict=True)
+        made = GroupedGemm(
+            a=Placeholder(layout_of(op.a.dtype, (rows, EXTENT), (1, rows) if op.a.strides[0] == 1 else None)),
+            b=Placeholder(layout_of(op.b.dtype, (groups, EXTENT, EXTENT), (EXTENT * EXTENT, *op.b.strides))),
+            offsets=Placeholder(layout_of(DTYPES["i32"], (groups + 1,))),
+            c=None if op.c is None else Placeholder(layout_of(op.c.dtype, (rows, EXTENT))),
+            beta=op.beta,
+            epilogue=op.epilogue,
+            inputs=tuple(Placeholder(layout_of(one.dtype, shapes[kind])) for one, kind in arrays),
+            out_dtype=op.out_dtype,
+            engine="cutlass",
+        )
+        made.infer()
+        found.append(made)
+    return found
 
 
 def product_of(

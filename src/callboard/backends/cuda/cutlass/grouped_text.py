@@ -9,6 +9,8 @@ import ctypes
 from ctypes import c_float, c_int64, c_void_p
 from typing import Any
 
+import msgspec
+
 from callboard.backends.cuda.cutlass.templates import (
     BYTES,
     ELEMENTS,
@@ -23,7 +25,7 @@ from callboard.core.layout import Layout
 from callboard.kernel.cutlass import GroupedGemm
 from callboard.kernel.cutlass.fused import Problem
 
-__all__ = ["GroupedCall", "grouped_text", "is_whole", "put_extents", "why_no_groups"]
+__all__ = ["GroupedCall", "compiled_for", "grouped_text", "is_whole", "put_extents", "why_no_groups"]
 
 FEW = 128
 """Rows of a group on average, or columns, up to which tiles are narrow."""
@@ -209,8 +211,16 @@ def is_whole(op: GroupedGemm) -> bool:
     return not op.inputs and not op.reductions and op.c is None and op.result_dtype.name in ELEMENTS
 
 
+def compiled_for(op: GroupedGemm) -> GroupedGemm:
+    """The message that the template executes: ``op``, or the one whose result is its sums in f32."""
+    if is_whole(op):
+        return op
+    none: dict[str, Any] = {"epilogue": (), "inputs": (), "reductions": (), "c": None, "out": None}
+    return msgspec.structs.replace(op, **none, alpha=1.0, beta=0.0, out_dtype="f32")
+
+
 def grouped_text(op: GroupedGemm) -> str:
-    """The source of a message's kernels; of the message that gives the plain sums, where it is not whole."""
+    """The source of the kernels of a message that :func:`compiled_for` gives."""
     rows, _ = op.a.shape
     groups, _, n = op.b.shape
     few = rows <= FEW * groups or n <= FEW

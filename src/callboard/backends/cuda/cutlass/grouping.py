@@ -5,13 +5,11 @@ from collections.abc import Callable
 from ctypes import c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from callboard.backends.cuda.cutlass.engines import InSteps, launcher
 from callboard.backends.cuda.cutlass.grouped_text import (
     GroupedCall,
+    compiled_for,
     grouped_text,
-    is_whole,
     put_extents,
     why_no_groups,
 )
@@ -91,7 +89,7 @@ def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
     """A template, whole or for the sums alone; else the plain kernel. Kernels of the epilogue follow the sums."""
     problem = op.problem()
     image: bytes | None = None
-    sums_of = op if is_whole(op) else _sums_of(op)
+    sums_of = compiled_for(op)
     if op.engine != "vendor" and why_no_groups(op, problem) is None:
         image = image_of(library, op.engine, "cutlass.grouped_gemm", lambda: grouped_text(sums_of))
     rows = problem.result.shape[0]
@@ -121,13 +119,6 @@ def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
         return multiply, code.close, "cutlass: the grouped product"
 
     return InSteps(library, op, problem, (4 * rows,), make, groups=0)
-
-
-def _sums_of(op: GroupedGemm) -> GroupedGemm:
-    """The message whose result is the sums in f32, without an epilogue."""
-    return msgspec.structs.replace(
-        op, epilogue=(), inputs=(), reductions=(), c=None, out=None, beta=0.0, alpha=1.0, out_dtype="f32"
-    )
 
 
 def _kernel(library: "CudaCutlass", op: GroupedGemm) -> Callable[[int, int], tuple[Any, Callable[[], None], str]]:
