@@ -48,15 +48,13 @@ class Installed(NamedTuple):
     resolved: int = 0
 
 
-def report(results: Sequence[Installed]) -> str:
-    """A line for each extra."""
-    return "\n".join(f"{one.extra or '(none)':<26} {one.seconds:6.0f} s  {_outcome(one)}" for one in results)
-
-
-def _outcome(one: Installed) -> str:
-    if one.problem is not None:
-        return one.problem
-    return f"ok, resolved and not installed: {one.resolved} wheels are for GPUs" if one.resolved else "ok, imported"
+def report(one: Installed) -> str:
+    """A line."""
+    outcome = one.problem
+    if outcome is None:
+        told = f", resolved and not installed: {one.resolved} wheels are for GPUs" if one.resolved else ", imported"
+        outcome = f"ok{told}"
+    return f"{one.extra or '(none)':<26} {one.seconds:6.0f} s  {outcome}"
 
 
 def name_of(requirement: str) -> str:

@@ -29,7 +29,7 @@ def test_names_and_requirements() -> None:
 
 def test_a_line_for_each_extra() -> None:
     results = [Installed("", 12.4, None), Installed("ray", 600.0, "not finished"), Installed("train", 9.0, None, 17)]
-    assert [" ".join(line.split()) for line in report(results).splitlines()] == [
+    assert [" ".join(report(one).split()) for one in results] == [
         "(none) 12 s ok, imported",
         "ray 600 s not finished",
         "train 9 s ok, resolved and not installed: 17 wheels are for GPUs",
