@@ -129,7 +129,7 @@ def _floor_divided(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
 
 
 def _rest(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
-    """The remainder of the quotient that is cut off; PyTorch's is NaN where the quotient is beyond the dtype's range."""
+    """The remainder of the quotient that is cut off; PyTorch's is NaN where the quotient is beyond the range."""
     step = 2.0**1000 if x.dtype == torch.float64 else 2.0**100
     return torch.fmod(torch.fmod(torch.fmod(x, y * step * step), y * step), y)
 
