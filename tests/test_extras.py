@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from devtools.extras import closure as closure_of
+from devtools.extras import for_gpus, name_of
 from devtools.release import NOT_FOR_USERS
 
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
@@ -52,10 +54,6 @@ MODULES = {
 """The module of each distribution that has one; the others are shared libraries."""
 
 
-def name_of(requirement: str) -> str:
-    return re.match(r"[\w.-]+", requirement)[0]  # type: ignore[index]
-
-
 def options_of(requirement: str) -> list[str]:
     found = re.search(r"\[(.*?)\]", requirement)
     return found[1].split(",") if found else []
@@ -66,14 +64,7 @@ def extra_of(aggregate: str, cuda: str) -> str:
 
 
 def closure(extra: str) -> list[str]:
-    """The requirements of an extra, with those of the extras that it names."""
-    found: list[str] = []
-    for requirement in EXTRAS[extra]:
-        if name_of(requirement) == PROJECT["name"]:
-            found += [one for other in options_of(requirement) for one in closure(other)]
-        else:
-            found.append(requirement)
-    return found
+    return closure_of(EXTRAS, extra)
 
 
 @pytest.mark.few(8)
@@ -116,6 +107,13 @@ def test_each_package_of_the_aggregates_is_a_library_or_has_its_module() -> None
     names = {name_of(one) for extra in AGGREGATES for cuda in ("12", "13") for one in closure(extra_of(extra, cuda))}
     libraries = {name for name in names if re.search(r"-cu1[23]$|^cuda-toolkit$", name)}
     assert names - libraries == MODULES.keys()
+
+
+@pytest.mark.parametrize("extra", ["serve", "demo", "agents", "onnx", "index", "realtime", "ray"])
+def test_an_extra_for_a_machine_without_a_gpu_names_nothing_for_one(extra: str) -> None:
+    names = [name_of(one) for one in closure(extra)]
+    assert for_gpus(names) == []
+    assert "torch" not in names, "PyPI's wheels of it for Linux bring CUDA"
 
 
 def test_the_features_matrix_has_each_extra_for_users() -> None:

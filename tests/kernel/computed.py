@@ -1,6 +1,7 @@
 """A message of each op, with operands that can be computed with."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from callboard.core.op import outputs_of
 from callboard.core.operand import Operand, Placeholder, StructOperand, operands_of
 from callboard.kernel.sparse_lt.structured import StructuredRef
 
-__all__ = ["drawn", "message_of"]
+__all__ = ["drawn", "message_of", "templates_of", "with_arrays"]
 
 ORDER = ("f16", "f32", "c64", "i32", "f8_e4m3")
 LOAD = "__device__ real load(const real *x, unsigned long long i, const void *data) { return x[i]; }"
@@ -66,19 +67,18 @@ def fits(library: type[Library], message: AnyOp) -> bool:
     return library.why_not(message) is None
 
 
-def message_of(
-    device: Any,
-    op: type[AnyOp],
-    library: type[Library],
-    dtypes: Sequence[str] = ORDER,
-    make: Callable[[Layout], Any] = array_of,
-) -> AnyOp:
-    """Of the first of these dtypes that the library takes, with arrays of a device or of a session of the suites."""
+def templates_of(op: type[AnyOp], library: type[Library], dtypes: Sequence[str] = ORDER) -> Iterator[AnyOp]:
+    """Messages of placeholders, of the first of these dtypes that the library takes; the fewest axes first."""
     dtype = next((d for d in map(DTYPES.__getitem__, dtypes) if accepts(op, library, d)), None)
-    message = None if dtype is None else next((m for m in messages_of(op, dtype) if fits(library, m)), None)
-    if message is None:
-        raise UnsupportedOp(f"{library.__name__} takes none of the messages of {op.__name__} that are made here")
-    fields = {name: filled(device, value, make) for name, value in msgspec.structs.asdict(message).items()}
+    for message in () if dtype is None else messages_of(op, dtype):
+        if fits(library, message):
+            yield message
+
+
+def with_arrays(device: Any, message: AnyOp, make: Callable[[str, Layout], Any]) -> AnyOp:
+    """A message with arrays of a device in place of placeholders, made from a field's name and a layout."""
+    given = msgspec.structs.asdict(message)
+    fields = {name: filled(device, value, partial(make, name)) for name, value in given.items()}
     if "offsets" in fields:  # of segments: they begin at 0 and end with the array
         values = next(value for value in fields.values() if isinstance(value, Operand))
         ends = np.linspace(0, values.size, fields["offsets"].size).astype(fields["offsets"].dtype.np)
@@ -87,8 +87,22 @@ def message_of(
         fields["seqlens_k"] = device.put(np.ones(fields["seqlens_k"].size, "i4"))
     if "targets" in fields:  # pages that are no sources
         fields["targets"] = device.put(np.arange(fields["sources"].size, dtype="i4") + fields["sources"].size)
-    if "upper" in fields:  # of a range, which ends at 1
+    if "upper" in fields and fields["lower"] >= fields["upper"]:  # of a range, which ends at 1
         fields["lower"] = 0.0
     if fields.get("load") is not None:
         fields["load"] = LOAD
     return msgspec.structs.replace(message, **fields)
+
+
+def message_of(
+    device: Any,
+    op: type[AnyOp],
+    library: type[Library],
+    dtypes: Sequence[str] = ORDER,
+    make: Callable[[Layout], Any] = array_of,
+) -> AnyOp:
+    """Of the first of these dtypes that the library takes, with arrays of a device or of a session of the suites."""
+    message = next(templates_of(op, library, dtypes), None)
+    if message is None:
+        raise UnsupportedOp(f"{library.__name__} takes none of the messages of {op.__name__} that are made here")
+    return with_arrays(device, message, lambda name, layout: make(layout))

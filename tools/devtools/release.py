@@ -2,22 +2,22 @@
 
 The distributions are built twice and must be the same bytes. Beside them are their checksums and, as CycloneDX, what
 the wheel installs. Everything is made below ``build/release``. Nothing is published, and no tag is set.
+Extras that bring wheels for GPUs are resolved and not installed; one that has no business with GPUs fails by them.
 """
 
 import argparse
 import hashlib
-import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-__all__ = ["NOT_FOR_USERS", "Installed", "checksums", "chosen", "main", "report", "version_problems"]
+from devtools.extras import closure, environment, installed, report
+
+__all__ = ["NOT_FOR_USERS", "checksums", "chosen", "main", "version_problems"]
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "release"
@@ -26,20 +26,6 @@ MINUTES = 10.0
 STEP = 600.0
 """Seconds for a build, and for the demo."""
 NOT_FOR_USERS = {"bench", "dev", "docs", "test"}
-
-
-class Installed(NamedTuple):
-    """An extra of the wheel in an environment of its own; ``""`` is the wheel alone.
-
-    Attributes:
-        extra: Its name.
-        seconds: That it took.
-        problem: Why it cannot be installed or does not start here; None if it does.
-    """
-
-    extra: str
-    seconds: float
-    problem: str | None
 
 
 def version_problems(version: str, changelog: str, tags: Sequence[str]) -> list[str]:
@@ -83,18 +69,10 @@ def chosen(extras: Mapping[str, Sequence[str]], asked: str | None) -> list[str]:
     return names
 
 
-def report(results: Sequence[Installed]) -> str:
-    """A line for each extra."""
-    return "\n".join(
-        f"{one.extra or '(none)':<24} {one.seconds:6.0f} s  {'ok' if one.problem is None else one.problem}"
-        for one in results
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check, build, install, run; 1 if the version, the build, the demo or an extra that was asked for fails."""
+    """Check, build, install, run; 1 if the version, the build, the demo or an extra fails."""
     parser = argparse.ArgumentParser("scripts/release", description="Checks that this tree can be released.")
-    parser.add_argument("--extras", metavar="A,B", help="install these; by default all for users, where possible")
+    parser.add_argument("--extras", metavar="A,B", help="these alone; by default all for users")
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for each extra ({MINUTES:g})")
     parser.add_argument("--rehearse", action="store_true", help="go on where version and changelog do not fit yet")
     parser.add_argument(
@@ -102,8 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    declared: Mapping[str, Sequence[str]] = project["optional-dependencies"]
     try:
-        extras = chosen(project["optional-dependencies"], given.extras)
+        extras = chosen(declared, given.extras)
     except ValueError as e:
         parser.error(str(e))
     tags = [] if given.of_tag else _tags()
@@ -113,11 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problems and not given.rehearse:
         return 1
     wheel = _built(project["version"])
-    results = [_installed(wheel, "", STEP, demo=True)]
-    results += [_installed(wheel, extra, given.minutes * 60, demo=False) for extra in extras]
-    _say(report(results))
-    needed = {"", *(extras if given.extras is not None else ())}
-    return 1 if problems or any(one.problem and one.extra in needed for one in results) else 0
+    failed = bool(problems)
+    for extra in ("", *extras):
+        needs = closure(declared, extra) if extra else []
+        one = installed(FOLDER, wheel, extra, needs, given.minutes * 60 if extra else STEP, demo=not extra)
+        failed |= one.problem is not None
+        _say(report(one))
+    return int(failed)
 
 
 def _tags() -> list[str]:
@@ -132,7 +113,7 @@ def checksums(folder: Path) -> str:
 def _built(version: str) -> Path:
     """The wheel, which is built from the sdist: that has all it needs."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    python = _environment("build")
+    python = environment(FOLDER, "build", STEP)
     dist, again = FOLDER / "dist", FOLDER / "again"
     for command in (
         ["-m", "pip", "install", "-qq", "build", "cyclonedx-bom"],
@@ -150,7 +131,7 @@ def _built(version: str) -> Path:
 
 def _bill(python: str, wheel: Path) -> None:
     """Write what the wheel installs without an extra, with versions and licences: ``callboard.cdx.json``."""
-    target = _environment("bill")
+    target = environment(FOLDER, "bill", STEP)
     for command in (
         [target, "-m", "pip", "install", "-qq", str(wheel)],
         [
@@ -165,52 +146,6 @@ def _bill(python: str, wheel: Path) -> None:
         ],
     ):
         subprocess.run(command, check=True, timeout=STEP)
-
-
-def _environment(name: str) -> str:
-    """A fresh virtual environment; its interpreter."""
-    folder = FOLDER / "environments" / name
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, timeout=STEP)
-    return str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
-
-
-def _installed(wheel: Path, extra: str, seconds: float, *, demo: bool) -> Installed:
-    began = time.monotonic()
-    problem = None
-    try:
-        python = _environment(extra or "plain")
-        for step in _steps(wheel, extra, demo=demo):
-            left = max(1.0, seconds - (time.monotonic() - began))
-            _run([python, *step], left)
-    except subprocess.TimeoutExpired:
-        problem = f"not finished within {seconds:.0f} s"
-    except subprocess.CalledProcessError as e:
-        problem = (e.stderr or e.stdout or "").strip().rpartition("\n")[2] or f"exit status {e.returncode}"
-    finally:
-        shutil.rmtree(FOLDER / "environments" / (extra or "plain"), ignore_errors=True)
-    return Installed(extra, time.monotonic() - began, problem)
-
-
-def _steps(wheel: Path, extra: str, *, demo: bool) -> Iterator[list[str]]:
-    yield ["-m", "pip", "install", "-qq", f"{wheel}[{extra}]" if extra else str(wheel)]
-    yield ["-m", "pip", "check"]
-    yield ["-m", "callboard", "--version"]
-    if demo:
-        yield ["-m", "callboard", "demo", "--device", "cpu"]
-
-
-def _run(command: Sequence[str], seconds: float) -> None:
-    """Run outside of the source tree, so that the wheel's package is found and not this one's."""
-    environment: dict[str, Any] = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run(
-        command,
-        cwd=FOLDER,
-        env=environment,
-        check=True,
-        timeout=seconds,
-        capture_output=True,
-        text=True,
-    )
 
 
 def _say(text: str) -> None:

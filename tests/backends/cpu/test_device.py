@@ -10,7 +10,7 @@ import pytest
 from callboard.backends.cpu import backend
 from callboard.backends.cpu import device as module
 from callboard.backends.cpu.device import CpuDevice
-from callboard.core.backend import AccelStream
+from callboard.core.backend import AccelStream, machine
 from callboard.core.errors import OutOfMemory
 from callboard.testing.faulty import FaultyBackend
 
@@ -85,10 +85,10 @@ def test_memory_where_proc_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         raise ValueError("unrecognized configuration name")
 
     total = psutil.virtual_memory().total
-    monkeypatch.setattr(module, "open", missing, raising=False)
-    assert module.memory() == (total, total)
-    monkeypatch.setattr(module.os, "sysconf", unknown)
-    assert module.memory() == (0, 0)
+    monkeypatch.setattr(machine, "open", missing, raising=False)
+    assert machine.memory() == (total, total)
+    monkeypatch.setattr(machine.os, "sysconf", unknown)
+    assert machine.memory() == (0, 0)
 
 
 def test_bytes_are_read_back_behind_the_work(device: CpuDevice) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.release import Installed, checksums, chosen, report, version_problems
+from devtools.release import checksums, chosen, version_problems
 
 LOG = """# Changelog
 
@@ -47,14 +47,6 @@ def test_the_extras_for_users_by_default() -> None:
     assert chosen(EXTRAS, "") == []
     with pytest.raises(ValueError, match="no extra srve"):
         chosen(EXTRAS, "srve")
-
-
-def test_a_line_for_each_extra() -> None:
-    lines = report([Installed("", 12.4, None), Installed("ray", 600.0, "not finished within 600 s")]).splitlines()
-    assert [line.split() for line in lines] == [
-        ["(none)", "12", "s", "ok"],
-        ["ray", "600", "s", "not", "finished", "within", "600", "s"],
-    ]
 
 
 def test_checksums_as_sha256sum_reads_them(tmp_path: Path) -> None:

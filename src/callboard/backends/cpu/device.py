@@ -15,6 +15,7 @@ from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
 from callboard.backends.cpu.recorded import CpuConditionals, RecordingStream
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.backend import AccelBackend, AccelDevice, AccelStream, DeviceInfo, Memory, Readback
+from callboard.core.backend.machine import memory
 from callboard.core.errors import OutOfMemory
 from callboard.core.library import Library, LibraryTable
 from callboard.core.links import Link
@@ -214,30 +215,8 @@ class CpuDevice(AccelDevice):
         for stream in self._streams:
             stream.close()
         self._streams.clear()
-        for memory in (*self.managed, *self.shared):
-            self.release(memory)
-
-
-def memory() -> tuple[int, int]:
-    """Free and total bytes of the machine, 0 if unknown.
-
-    ``MemAvailable`` of ``/proc/meminfo``; on other systems the total from ``sysconf``, all of which counts as free.
-    """
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return _kib(fields["MemAvailable"]), _kib(fields["MemTotal"])
-    except (OSError, KeyError):
-        pass
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        total = 0
-    return total, total
-
-
-def _kib(text: str) -> int:
-    return int(text.split(maxsplit=1)[0]) << 10
+        for block in (*self.managed, *self.shared):
+            self.release(block)
 
 
 @cache

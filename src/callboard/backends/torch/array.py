@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from callboard.backends.torch.conversion import converted, movable, moved_by
+from callboard.backends.torch.conversion import as_i64, converted, movable, moved_by
 from callboard.backends.torch.library import Plan, TorchLibrary
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.dtype import DTYPES, as_dtype
@@ -33,7 +33,7 @@ class TorchArray(TorchLibrary):
         dtype = as_dtype(op.dtype)
         if dtype.is_integer:
             at = torch.arange(op.length, dtype=torch.int64, device=self.where)
-            return converted(at * _wrapped(step) + _wrapped(start), DTYPES["i64"], dtype)
+            return converted(at * as_i64(step) + as_i64(start), DTYPES["i64"], dtype)
         wide = DTYPES["c128" if dtype.is_complex else "f64"]
         at = torch.arange(op.length, dtype=torch.float64, device=self.where)
         return converted(at * step + start, wide, dtype)
@@ -73,11 +73,6 @@ class TorchArray(TorchLibrary):
             return moved_by(lambda x: torch.gather(x.expand(lines), axis, at), src)
 
         return self.planned(op, work)
-
-
-def _wrapped(value: int) -> int:
-    """The number modulo 2**64, as a signed one."""
-    return (value + 2**63) % 2**64 - 2**63
 
 
 def _moved(x: Tensor, source: range, to: range) -> Tensor:

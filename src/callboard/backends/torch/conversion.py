@@ -8,7 +8,7 @@ import numpy as np
 from callboard.backends.torch.vendor import Tensor, held_as, torch
 from callboard.core.dtype import DTYPES, DType
 
-__all__ = ["converted", "element", "movable", "moved_by", "number_of"]
+__all__ = ["added", "as_i64", "converted", "element", "movable", "moved_by", "number_of", "parts"]
 
 _F4 = DTYPES["f4_e2m1"]
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -30,6 +30,24 @@ def movable(x: Tensor) -> Tensor:
 def moved_by(function: Any, x: Tensor) -> Tensor:
     """The result of a function that only moves elements."""
     return function(movable(x)).view(x.dtype)
+
+
+def parts(compute: Any, *x: Tensor) -> Tensor:
+    """A function of real numbers, of the parts of complex ones.
+
+    PyTorch multiplies the second summand by 1 before it adds complex numbers: an infinite part makes NaN of the other.
+    """
+    return torch.complex(compute(*(one.real for one in x)), compute(*(one.imag for one in x)))
+
+
+def added(x: Tensor, y: Tensor) -> Tensor:
+    """``x + y`` of arrays that are both real or both complex."""
+    return parts(torch.add, x, y) if x.is_complex() else x + y
+
+
+def as_i64(value: int) -> int:
+    """A number modulo 2**64, as a signed one."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 def element(value: Any, dtype: DType) -> Tensor:

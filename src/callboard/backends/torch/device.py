@@ -1,7 +1,6 @@
 """``TorchDevice``: blocks of memory that are tensors, found again by their addresses."""
 
 import ctypes
-import os
 import threading
 from bisect import bisect_right, insort
 from itertools import count
@@ -10,6 +9,7 @@ from typing import Any
 from callboard.backends.torch.stream import AcceleratorStream
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.backend import AccelDevice, AccelStream, DeviceInfo, Memory, Readback
+from callboard.core.backend.machine import memory
 from callboard.core.backend.workers import WorkerStream
 from callboard.core.errors import ContextPoisoned, LibraryError, OutOfMemory
 
@@ -115,11 +115,7 @@ class TorchDevice(AccelDevice):
 
     def memory_info(self) -> tuple[int, int]:
         if self.kind == "cpu":
-            try:
-                page = os.sysconf("SC_PAGE_SIZE")
-                return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
-            except (AttributeError, ValueError, OSError):
-                return 0, 0
+            return memory()
         if self.kind == "mps":
             total = torch.mps.recommended_max_memory()
             return total - torch.mps.driver_allocated_memory(), total

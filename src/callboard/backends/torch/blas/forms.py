@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from callboard.backends.torch.conversion import added
 from callboard.backends.torch.vendor import Tensor, torch
 
 __all__ = ["hermitian", "lincomb", "merged", "packing", "symmetric", "triangle", "turned", "wide"]
@@ -35,7 +36,7 @@ def lincomb(alpha: Any, product: Callable[[], Tensor], beta: Any, addend: Tensor
         total = total if alpha == 1 else total * alpha
     if beta != 0 and addend is not None:
         scaled = wide(addend) if beta == 1 else wide(addend) * beta
-        total = scaled if total is None else total + scaled
+        total = scaled if total is None else added(total, scaled)
     return total
 
 

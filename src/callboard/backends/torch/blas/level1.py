@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from callboard.backends.torch.blas.forms import wide
+from callboard.backends.torch.conversion import added
 from callboard.backends.torch.library import Plan, TorchLibrary
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.library import plans
@@ -35,7 +36,7 @@ def _rotated(op: Any, x: Tensor, y: Tensor, c: Any, s: Any) -> tuple[Tensor, Ten
 
 
 def _added(op: Any, x: Tensor, y: Tensor, alpha: Any) -> Tensor:
-    return y if alpha == 0 else wide(x) * alpha + wide(y)
+    return y if alpha == 0 else added(wide(x) * alpha, wide(y))
 
 
 def _dot(op: Any, x: Tensor, y: Tensor) -> Tensor:

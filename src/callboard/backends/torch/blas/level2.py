@@ -12,6 +12,7 @@ from callboard.backends.torch.blas.forms import (
     turned,
     wide,
 )
+from callboard.backends.torch.conversion import added
 from callboard.backends.torch.library import Plan, TorchLibrary
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.library import plans
@@ -90,7 +91,7 @@ def rank_1(library: TorchLibrary, op: Any) -> Plan:
     """Return a matrix and an outer product."""
 
     def work(x: Tensor, y: Tensor, a: Tensor, alpha: Any) -> Tensor:
-        return a if alpha == 0 else a + alpha * torch.outer(x, y.conj() if isinstance(op, blas.Gerc) else y)
+        return a if alpha == 0 else added(a, alpha * torch.outer(x, y.conj() if isinstance(op, blas.Gerc) else y))
 
     return library.planned(op, work)
 
@@ -107,14 +108,14 @@ def updated(library: TorchLibrary, op: Any) -> Plan:
             return a
         x, y = vectors if twice else (vectors[0], vectors[0])
         x, y = x.resolve_conj(), (y.conj() if is_hermitian else y)
-        added = alpha * torch.outer(x, y)
+        more = alpha * torch.outer(x, y)
         if twice:
             back = torch.outer(vectors[1], vectors[0].conj() if is_hermitian else vectors[0])
-            added = added + (alpha.conjugate() if is_hermitian else alpha) * back
+            more = more + (alpha.conjugate() if is_hermitian else alpha) * back
         if not op.packed:
-            return merged(a, a + added, op.lower, is_hermitian)
+            return merged(a, added(a, more), op.lower, is_hermitian)
         rows, columns = packing(x.shape[0], op.lower, is_hermitian, a.device)
-        total = a + added[rows, columns]
+        total = added(a, more[rows, columns])
         return torch.where(rows == columns, total.real + 0j, total) if is_hermitian else total
 
     return library.planned(op, work)

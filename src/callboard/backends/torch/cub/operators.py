@@ -17,7 +17,7 @@ def custom(op: Any) -> str | None:
     """Say why an operator of the caller's is refused."""
     if op.cuda is None and op.python is None:
         return None
-    return "its operator has a body in CUDA C++ or NumPy, and PyTorch takes neither; use an operation by name"
+    return "cuda and python are texts in CUDA C++ and NumPy, and PyTorch takes neither; use an operation by name"
 
 
 def signed(x: Tensor, dtype: DType) -> Tensor:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from callboard.backends.torch.conversion import parts
 from callboard.backends.torch.elementwise.holding import ORDER, fitted, number, rounded
 from callboard.backends.torch.vendor import Tensor, held_as, torch
 from callboard.core.dtype import DType
@@ -127,8 +128,15 @@ def _floor_divided(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
     return torch.where(odd, torch.floor(x / y), torch.floor_divide(x, y))
 
 
+def _rest(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
+    """The remainder of the quotient that is cut off; PyTorch's is NaN where the quotient is beyond the range."""
+    step = 2.0**1000 if x.dtype == torch.float64 else 2.0**100
+    return torch.fmod(torch.fmod(torch.fmod(x, y * step * step), y * step), y)
+
+
 def _remainder(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
-    rest = torch.remainder(x, y)
+    rest = _rest(x, y, dtype)
+    rest = torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
     return torch.where(rest == 0, torch.copysign(rest, y), rest)
 
 
@@ -171,19 +179,16 @@ def _next(x: Tensor, y: Tensor, dtype: DType) -> Tensor:
     return torch.where(torch.isnan(x) | torch.isnan(y), torch.nan, moved)
 
 
-def _by_parts(name: str) -> Callable[[Tensor, DType], Tensor]:
-    def work(x: Tensor, dtype: DType) -> Tensor:
-        compute = getattr(torch, name)
-        return torch.complex(compute(x.real), compute(x.imag))
-
-    return work
+def _by_parts(name: str) -> Callable[..., Tensor]:
+    return lambda *x: parts(getattr(torch, name), *x[:-1])  # the last one is the dtype
 
 
 def _complex_expm1(x: Tensor, dtype: DType) -> Tensor:
     near = torch.complex(
         torch.expm1(x.real) * torch.cos(x.imag) - 2 * torch.sin(x.imag / 2) ** 2, torch.exp(x.real) * torch.sin(x.imag)
     )
-    return torch.where(torch.isfinite(x) & (x != 0), near, torch.exp(x) - 1)
+    far = torch.exp(x)
+    return torch.where(torch.isfinite(x) & (x != 0), near, torch.complex(far.real - 1, far.imag))
 
 
 def _complex_log1p(x: Tensor, dtype: DType) -> Tensor:
@@ -194,7 +199,16 @@ def _complex_log1p(x: Tensor, dtype: DType) -> Tensor:
 
 
 def _complex_sign(x: Tensor, dtype: DType) -> Tensor:
-    return torch.where(torch.isnan(x), torch.complex(*[torch.full_like(x.real, torch.nan)] * 2), torch.sgn(x))
+    far = parts(lambda part: torch.where(torch.isinf(part), torch.sign(part), 0), x)
+    both = torch.isinf(x.real) & torch.isinf(x.imag)
+    found = torch.where(torch.isinf(x), far, torch.sgn(x))
+    return torch.where(torch.isnan(x) | both, complex(math.nan, math.nan), found)
+
+
+def _complex_power(x: Tensor, n: Tensor, dtype: DType) -> Tensor:
+    found = torch.where(n.real > 0, 0, complex(math.nan, math.nan)).to(x.dtype)
+    found = torch.where(x == 0, found, torch.pow(x, n))
+    return torch.where(n == 0, 1, torch.where(n == 1, x, found))
 
 
 def _complex_tanh(x: Tensor, dtype: DType) -> Tensor:
@@ -216,6 +230,7 @@ SPECIAL: Mapping[tuple[str, str], Any] = {
     ("fmod", "whole"): _over(lambda x, y, negated: x * 0 if negated else torch.fmod(x, y)),
     ("floor_divide", ""): _floor_divided,
     ("remainder", ""): _remainder,
+    ("fmod", ""): _rest,
     ("bitwise_left_shift", ""): _shifted(lambda x, n: x << n, lambda x: x * 0),
     ("bitwise_right_shift", ""): _shifted(lambda x, n: x >> n, lambda x: torch.where(x < 0, -1, 0).to(x.dtype)),
     ("bitwise_count", ""): lambda x, dtype: _bits(torch.abs(x.to(torch.int64))),  # NumPy counts those of |x|
@@ -233,11 +248,15 @@ SPECIAL: Mapping[tuple[str, str], Any] = {
     ("sign", "complex"): _complex_sign,
     ("sign", "float"): lambda x, dtype: torch.where(torch.isnan(x), x, torch.sign(x)),
     ("sign", "whole"): lambda x, dtype: torch.sign(x),
+    ("add", "complex"): _by_parts("add"),
+    ("subtract", "complex"): _by_parts("sub"),
+    ("negative", "complex"): _by_parts("neg"),
     ("round", "complex"): _by_parts("round"),
+    ("pow", "complex"): _complex_power,
     ("expm1", "complex"): _complex_expm1,
     ("log1p", "complex"): _complex_log1p,
     ("tanh", "complex"): _complex_tanh,
-    ("exp2", "complex"): lambda x, dtype: torch.exp(x * math.log(2)),
+    ("exp2", "complex"): lambda x, dtype: torch.exp(parts(lambda part: part * math.log(2), x)),
     ("cbrt", ""): _cube_root,
     ("gamma", ""): _gamma,
     ("lgamma", ""): lambda x, dtype: torch.where(x == -torch.inf, x, torch.lgamma(x)),

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from callboard.backends.torch.rng.words import LOW, as_i64, element_words, high_product, wide
+from callboard.backends.torch.conversion import as_i64
+from callboard.backends.torch.rng.words import LOW, element_words, high_product, wide
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.core.dtype import DType
 from callboard.kernel.rng.ranges import UNIFORM_BITS, uniform_range

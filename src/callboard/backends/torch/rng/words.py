@@ -6,19 +6,15 @@ Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11
 
 from typing import Any
 
+from callboard.backends.torch.conversion import as_i64
 from callboard.backends.torch.vendor import Tensor, torch
 from callboard.kernel.rng.sobol import SCRAMBLING, point_table
 
-__all__ = ["LOW", "as_i64", "blocks", "element_words", "high_product", "points", "wide", "words"]
+__all__ = ["LOW", "blocks", "element_words", "high_product", "points", "wide", "words"]
 
 LOW = 0xFFFFFFFF
 _ELEMENTS = 0x80000000
 """Bit of the fourth counter word that marks the subsequence of an element."""
-
-
-def as_i64(value: int) -> int:
-    """A number modulo 2**64, as a signed one."""
-    return (value + 2**63) % 2**64 - 2**63
 
 
 def _upper(x: Tensor) -> Tensor:
