@@ -8,8 +8,8 @@
 Clustered vectors, cosine, the 10 nearest; on a CPU, processor time and different queries in turn. faiss is measured
 where it is installed. With ``--hnsw``, graphs in place of exact search: ``HnswVectorIndex``, and faiss and hnswlib
 called directly, with 16 links and 128 and 64 candidates. A GPU measures ``DeviceVectorIndex``, blocked products and
-top-k of torch, and faiss with all cores; so does a CPU with ``--by-device``. 10⁷ vectors of 384 then take 8 GB of f16 in
-host memory, twice as much on the GPU, and 16 to 31 GB in faiss.
+top-k of torch, and faiss with all cores; so does a CPU with ``--by-device``. 10⁷ vectors of 384 then take 8 GB of f16
+in host memory, twice as much on the GPU, and 16 to 31 GB in faiss.
 """
 
 import argparse
