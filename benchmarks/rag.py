@@ -40,19 +40,19 @@ class Trivial:
     dim, metric = DIM, "cosine"
 
     def __init__(self) -> None:
-        self._ids: Any = np.empty(0, object)
+        self._all = cb.Neighbours(np.empty(0, object), np.empty(0, np.float32))
 
     def upsert(self, ids: Any, vectors: Any, metadata: Any = None) -> None:
-        self._ids = np.array(ids, object)
+        self._all = cb.Neighbours(np.array(ids, object), np.ones(len(ids), np.float32))
 
     def delete(self, ids: Any) -> int:
         return 0
 
     async def search(self, queries: Any, k: int = 10, *, where: Any = None) -> cb.Neighbours:
-        return cb.Neighbours(self._ids, np.ones(len(self._ids), np.float32))
+        return self._all
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._all)
 
 
 async def embed(texts: list[str]) -> Any:
