@@ -1,4 +1,4 @@
-"""Cost of a node: ``NodeGraph`` and ``StateGraph`` beside langgraph in one run; shape of a run; cost of a lease.
+"""Cost of a node: ``NodeGraph`` and ``StateGraph`` beside others in one run; shape of a run; cost of a lease.
 
     python benchmarks/agent_graphs.py --json agent_graphs.json
     python benchmarks/agent_graphs.py --quick
@@ -6,7 +6,8 @@
 Chain: CPU seconds of this thread for a node, of the least of many runs of 20 coroutine functions that add one; what
 others do on the machine only adds. Checkpointed: the same with checkpoints in memory, each step kept before the next.
 Makespan: two branches of sleeps, to the longest path through them: 0.02, 0.2 and 0.2, 0.02 seconds, which take 0.22; in
-steps, they take 0.4. Lease: acquire and release, without others. langgraph is left out where it is not installed.
+steps, they take 0.4. Lease: acquire and release, without others. langgraph, pydantic-graph and burr are left out where
+they are not installed.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import importlib.util
 import operator
 import time
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
 from _harness import Bar, arguments, interleave, ratios, spread, table, tell_bars
@@ -60,6 +62,40 @@ def state_graph(of: Any, start: str, checkpointer: Any = None) -> Callable[[], A
 
     async def run() -> Any:
         return await graph.ainvoke({"x": 1, "log": []}, {"configurable": {"thread_id": str(next(runs))}})
+
+    return run
+
+
+def pydantic_graph() -> Callable[[], Awaitable[Any]]:
+    from pydantic_graph import GraphBuilder, StepContext
+
+    builder: Any = GraphBuilder(input_type=int, output_type=int)
+
+    async def step(context: Any) -> int:
+        return int(context.inputs) + 1
+
+    step.__annotations__ = {"context": StepContext[None, None, int], "return": int}
+    steps = [builder.step(node_id=f"n{n}")(step) for n in range(NODES)]
+    places = [builder.start_node, *steps, builder.end_node]
+    builder.add(*(builder.edge_from(a).to(b) for a, b in pairwise(places)))
+    graph = builder.build()
+    return lambda: graph.run(inputs=1)
+
+
+def burr() -> Callable[[], Awaitable[Any]]:
+    from burr.core import ApplicationBuilder, GraphBuilder, State, action
+
+    @action(reads=["x"], writes=["x"])
+    async def step(state: State) -> State:
+        return state.update(x=state["x"] + 1)
+
+    names = [f"n{n}" for n in range(NODES)]
+    builder = GraphBuilder().with_actions(**dict.fromkeys(names, step))
+    graph = builder.with_transitions(*pairwise(names)).build()
+
+    async def run() -> Any:
+        application: Any = ApplicationBuilder().with_graph(graph).with_entrypoint(names[0]).with_state(x=1).build()
+        return await application.arun(halt_after=names[-1:])
 
     return run
 
@@ -150,6 +186,9 @@ def main() -> None:
         plain["langgraph"] = per_node(lambda: state_graph(StateGraph, START), runs)
         kept["langgraph"] = per_node(lambda: state_graph(StateGraph, START, InMemorySaver()), runs)
         shape["langgraph"] = branches("langgraph")
+    for name, make in {"pydantic-graph": pydantic_graph, "burr": burr}.items():
+        if importlib.util.find_spec(name.replace("-", "_")):
+            plain[name] = per_node(make, runs)
     chain = interleave(plain, given.rounds, "chain")
     record["chain, a node"] = table("chain, a node", chain, micros, "langgraph")
     checkpointed = interleave(kept, given.rounds, "checkpointed")

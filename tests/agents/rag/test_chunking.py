@@ -56,6 +56,10 @@ def test_passages_are_parts_of_the_text_within_the_size_and_leave_no_word_out(
     assert [each.start for each in found] == sorted(each.start for each in found)
 
 
+def test_a_long_sentence_is_cut_at_lines_without_their_margins() -> None:
+    assert [each.text for each in passages("Z\n Z.Z..Z.Z \n  a", size=8, overlap=0)] == ["Z", "Z.Z..Z.Z", "a"]
+
+
 def test_headings_are_paths_and_code_has_none() -> None:
     found = passages(TEXT, size=40)
     assert [(each.heading, each.line) for each in found] == [("Guide", 3), ("Guide > Code here", 7)]

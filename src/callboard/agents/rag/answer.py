@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from callboard.agents.checks import positive
 from callboard.agents.index.protocol import Where
@@ -16,8 +17,7 @@ Message = Mapping[str, Any]
 """Of a conversation, as OpenAI's API has it: ``{"role": "user", "content": "…"}``."""
 
 
-@dataclass(frozen=True)
-class RagQuery:
+class RagQuery(msgspec.Struct, frozen=True):
     """A question to a :class:`RagPipeline`.
 
     Attributes:
@@ -43,8 +43,7 @@ class RagQuery:
             raise ValueError(f"timeout is {self.timeout}; it must be positive, or None for the pipeline's")
 
 
-@dataclass(frozen=True)
-class Citation:
+class Citation(msgspec.Struct, frozen=True):
     """A passage of the context that an answer was made from.
 
     Attributes:
@@ -67,8 +66,7 @@ class Citation:
         return f"{self.passage.source}:{self.passage.line}"
 
 
-@dataclass(frozen=True)
-class RagAnswer:
+class RagAnswer(msgspec.Struct, frozen=True):
     """An answer and where it comes from.
 
     Attributes:
@@ -82,8 +80,8 @@ class RagAnswer:
 
     text: str
     citations: Sequence[Citation] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
+    skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
+    timings: Mapping[str, float] = msgspec.field(default_factory=dict)
     embedding_was_cached: bool = False
     extracted: bool = False
 

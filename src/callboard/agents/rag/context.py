@@ -61,7 +61,7 @@ class RagContext:
                 passage = _without_overlap(found, others)
             if passage is None:
                 continue
-            cost = _count(self.count, passage.described)
+            cost = _count(self.count, passage.heading, passage.text)
             if cost > left and not chosen:
                 passage = self._cut(passage)
                 cost = left
@@ -100,8 +100,8 @@ class RagContext:
 
 
 @lru_cache(KEPT)
-def _count(count: Callable[[str], int], text: str) -> int:
-    return count(text)
+def _count(count: Callable[[str], int], heading: str, text: str) -> int:
+    return count(f"{heading}\n{text}" if heading else text)
 
 
 @lru_cache(KEPT)

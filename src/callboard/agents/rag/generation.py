@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from typing import Any
 
 from callboard.actors.errors import returned
-from callboard.agents.rag.stages import RagStage
+from callboard.agents.rag.stages import Deadline, RagStage
 from callboard.patterns.requests.calling import UserCall
 
 __all__ = ["Generate", "Generation"]
@@ -28,28 +28,55 @@ class Generation:
         self._call = UserCall(generate, "auto", options.max_batch)
         self._room = asyncio.Semaphore(options.max_batch)
 
-    async def __call__(self, messages: list[dict[str, Any]]) -> AsyncGenerator[str, None]:
+    async def __call__(
+        self, messages: list[dict[str, Any]], deadline: Deadline, left: float
+    ) -> AsyncGenerator[str, None]:
         """The pieces of the answer, none of them empty; closes the generator's iterator in the end.
 
+        The time that the reader of the pieces takes counts, too, but a reader is not interrupted.
+
+        Args:
+            messages: The conversation.
+            deadline: Of the query.
+            left: Seconds until then; the stage may have less.
+
         Raises:
+            DeadlineExceeded: It took too long.
             TypeError: The generator returned something else.
             Exception: Raised by the generator.
         """
-        async with self._room:
-            found = await self._call(messages)
-            if not isinstance(found, AsyncIterable):
-                if text := _text(found):
-                    yield text
-                return
-            source = aiter(found)
+        own, most = None, self.options.timeout
+        if most is not None and most < left:
+            own = deadline = Deadline("the stage 'generate'", most)
+        try:
+            with deadline:
+                await self._room.acquire()
             try:
-                async for part in source:
-                    if text := _text(part):
+                with deadline:
+                    found = await self._call(messages)
+                if not isinstance(found, AsyncIterable):
+                    if text := _text(found):
                         yield text
+                    return
+                source = aiter(found)
+                try:
+                    while True:
+                        with deadline:
+                            try:
+                                part = await anext(source)
+                            except StopAsyncIteration:
+                                return
+                        if text := _text(part):
+                            yield text
+                finally:
+                    close = getattr(source, "aclose", None) or getattr(found, "close", None)
+                    if close is not None:
+                        await close()
             finally:
-                close = getattr(source, "aclose", None) or getattr(found, "close", None)
-                if close is not None:
-                    await close()
+                self._room.release()
+        finally:
+            if own is not None:
+                own.close()
 
     def close(self) -> None:
         """Call it no more."""

@@ -231,7 +231,7 @@ class RagPipeline:
             Exception: Raised by a stage whose ``on_failure`` is ``"fail"``.
         """
         stream = self.stream(query, **options)
-        async for _ in stream:
+        async for _ in stream.pieces:
             pass
         return stream.answer
 
@@ -249,9 +249,8 @@ class RagPipeline:
         """
         if not self._open:
             raise RuntimeError("the pipeline is not open; use it in `async with cb.RagPipeline(…) as pipeline`")
-        run = RagRun(as_query(query, options))
         stream = RagStream()
-        stream.begin(self._pieces(run, stream))
+        stream.pieces = self._pieces(RagRun(as_query(query, options)), stream)
         return stream
 
     async def _pieces(self, run: RagRun, stream: RagStream) -> AsyncGenerator[str, None]:
@@ -263,11 +262,10 @@ class RagPipeline:
                 citations = stream.citations = await self._found(run)
             begun, pieces = time.perf_counter(), list[str]()
             if self._generate is not None and citations:
-                source = self._generate(self._context.messages(query, citations))
+                messages = self._context.messages(query, citations)
                 try:
-                    timed = _in_time(source, deadline, end, self._generate.options.timeout)
-                    async with aclosing(timed):
-                        async for piece in timed:
+                    async with aclosing(self._generate(messages, deadline, end - time.monotonic())) as source:
+                        async for piece in source:
                             pieces.append(piece)
                             yield piece
                 except Exception as e:  # of the user's generator
@@ -374,27 +372,3 @@ async def _rows(cache: EmbeddingCache, texts: list[str], prefix: str) -> Any:
 
 def _cited(citation: Citation) -> Citation:
     return Citation(citation.number, citation.passage, citation.score, cited=True)
-
-
-async def _in_time(
-    source: AsyncGenerator[str, None], deadline: Deadline, end: float, most: float | None
-) -> AsyncGenerator[str, None]:
-    """The pieces of a generator, which has until the query's deadline, and its stage's own seconds; closes it.
-
-    The time that the reader of the pieces takes counts, too, but a reader is not interrupted.
-    """
-    own = None
-    if most is not None and time.monotonic() + most < end:
-        own = deadline = Deadline("the stage 'generate'", most)
-    try:
-        while True:
-            with deadline:
-                try:
-                    piece = await source.__anext__()
-                except StopAsyncIteration:
-                    return
-            yield piece
-    finally:
-        if own is not None:
-            own.close()
-        await source.aclose()

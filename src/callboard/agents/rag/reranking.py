@@ -1,5 +1,6 @@
 """Reranking: the order of passages by a model that reads them together with the question."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,17 +42,20 @@ class Reranking:
         scores = await self.stage(_Pairs(query.text, [passage.described for passage, _ in ranked]), run, None)
         if scores is None:
             return ranked
-        order = sorted(range(len(scores)), key=lambda place: -scores[place])  # stable: ties as they were ranked
+        order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)  # stable: ties as they were ranked
         return [(ranked[place][0], scores[place]) for place in order]
 
     async def _scores(self, items: list[_Pairs]) -> list[list[float]]:
         pairs = [(each.question, text) for each in items for text in each.texts]
         result = await self._call(pairs)
         scores = np.asarray(result, np.float64)
-        if scores.shape not in ((len(pairs),), (len(pairs), 1)) or not np.isfinite(scores).all():
+        flat: list[float] = scores.ravel().tolist()
+        if scores.shape not in ((len(pairs),), (len(pairs), 1)) or not all(map(math.isfinite, flat)):
             raise returned("rerank", result, f"a finite score for each of {len(pairs)} pairs")
-        flat = iter(scores.ravel().tolist())
-        return [[next(flat) for _ in each.texts] for each in items]
+        if len(items) == 1:
+            return [flat]
+        left = iter(flat)
+        return [[next(left) for _ in each.texts] for each in items]
 
     def close(self) -> None:
         """Call it no more."""

@@ -109,7 +109,8 @@ class Stage(Generic[T, R]):
         if not self._joined and not self._one_at_a_time.locked():
             try:
                 found: Any
-                (found,) = await self._batch([item])
+                async with self._one_at_a_time:
+                    (found,) = await self._function([item])
             except ContextLost:  # once more, as one that may run again
                 pass
             else:

@@ -1,6 +1,6 @@
 """``RagStream``: an answer that is read piece by piece."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Self
 
 from callboard.agents.rag.answer import Citation, RagAnswer
@@ -13,16 +13,14 @@ class RagStream:
 
     Attributes:
         citations: The passages of the context; there from the first piece on.
+        pieces: What is read, by the pipeline.
     """
+
+    pieces: AsyncGenerator[str, None]
 
     def __init__(self) -> None:
         self.citations: Sequence[Citation] = ()
         self._answer: RagAnswer | None = None
-        self._pieces: AsyncGenerator[str, None] | None = None
-
-    def begin(self, pieces: AsyncGenerator[str, None]) -> None:
-        """Read these; for the pipeline."""
-        self._pieces = pieces
 
     def finish(self, answer: RagAnswer) -> None:
         """The answer is complete; for the pipeline."""
@@ -42,11 +40,9 @@ class RagStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
-        assert self._pieces is not None
-        return await anext(self._pieces)
+    def __anext__(self) -> Awaitable[str]:
+        return anext(self.pieces)
 
     async def aclose(self) -> None:
         """End the answer, and its generator."""
-        assert self._pieces is not None
-        await self._pieces.aclose()
+        await self.pieces.aclose()

@@ -106,7 +106,7 @@ class Chunking:
 
     def _lines(self, text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Lines, such as those of code; a longer one is cut into its tokens."""
-        for line in re.finditer(r"[^\n]*\S", text[start:end]):
+        for line in re.finditer(r"\S(?:[^\n]*\S)?", text[start:end]):
             first, last = start + line.start(), start + line.end()
             count = self.count(line[0])
             if count <= self.size:
