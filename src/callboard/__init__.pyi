@@ -323,6 +323,8 @@ from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSy
 from callboard.realtime.particles.config import Attractor as Attractor
 from callboard.realtime.particles.config import Ball as Ball
 from callboard.realtime.particles.config import Bowl as Bowl
+from callboard.realtime.particles.config import Contact as Contact
+from callboard.realtime.particles.config import DistanceField as DistanceField
 from callboard.realtime.particles.config import Emitter as Emitter
 from callboard.realtime.particles.config import ParticleConfig as ParticleConfig
 from callboard.realtime.particles.config import ParticleMethod as ParticleMethod

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from tests.realtime.text_lab import run_text
 
 import callboard as cb
@@ -37,6 +38,24 @@ async def test_how_far_a_rope_stretches_depends_on_neither_steps_nor_iterations(
     weight = config.density * config.spacing**2 * 9.8
     longer = np.diff(found.positions[:, 1]) - config.spacing
     np.testing.assert_allclose(longer, [0.05 * weight, 0.05 * 2 * weight], rtol=0.02)
+
+
+async def test_a_spring_with_one_pinned_end_is_as_long_as_it_should_be() -> None:
+    """The original moves the free end half the way only."""
+    found = await after(cb.ClothConfig(width=1, height=2, pinned=(1,), damping=0, substeps=1, iterations=1), 1, 0.1)
+    assert abs(found.stretch[0] - 1) < 1e-5
+
+
+async def test_a_rope_between_two_nails_is_a_catenary() -> None:
+    config = cb.ClothConfig(width=21, height=1, pinned=(0, 20), bend=1e9, damping=4.0, iterations=1, substeps=20)
+    async with cb.device("cpu", isolation=None) as gpu, cb.ClothSimulationActor(gpu, config) as rope:
+        for step in range(1, 21):
+            await rope.move([20], [(2.0 - 0.02 * step, 0, 0)])
+            await rope.step(1 / 60)
+        await rope.step(1 / 60, 240)
+        x, y, _ = (await rope.snapshot()).positions.T
+    a = brentq(lambda a: 2 * a * np.sinh(0.8 / a) - 2.0, 0.2, 10)  # a rope of 2 m over 1.6 m
+    np.testing.assert_allclose(y, a * (np.cosh((x - 0.8) / a) - np.cosh(0.8 / a)), atol=0.01)
 
 
 async def test_a_free_cloth_falls_as_a_stone_does() -> None:

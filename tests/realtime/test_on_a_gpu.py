@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.realtime.scenarios import SCENARIOS
+from tests.realtime.test_distance_fields import ball_of
 from tests.realtime.test_particles import ALL
 
 import callboard as cb
@@ -147,6 +148,50 @@ async def test_neighbours_as_on_a_cpu(box: float, cell: float | None, far: float
             held[-1] += [*(await index.inside(x, x + 0.1))[:2], await index.count_within(x, 0.2)]
     for one, other in zip(*held, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+async def test_particles_that_touch_and_an_obstacle_of_any_shape_as_on_a_cpu() -> None:
+    x, v = np.random.default_rng(4).uniform(-0.9, 0.9, (2, 500, 3))
+    config = cb.ParticleConfig(
+        contact=cb.Contact(diameter=0.1, stiffness=200.0, damping=1.0), colliders=(ball_of(0.5),), method="verlet"
+    )
+    found = []
+    for where in ("cpu", "cuda", "cuda"):
+        async with cb.device(where) as gpu, cb.ParticleSystemActor(gpu, x, v, config=config) as particles:
+            await particles.step(0.002, 5)
+            found.append((await particles.snapshot()).positions)
+    assert np.isclose(found[0], found[1], atol=1e-4).all(1).mean() > 0.99
+    np.testing.assert_array_equal(found[1], found[2])
+
+
+async def test_a_cloth_as_on_a_cpu() -> None:
+    config = cb.ClothConfig(
+        width=20, height=20, pinned=(380, 399), wind=(0, 0, 3), air=0.5, thickness=0.02, tear=1.0,
+        colliders=(cb.Ball(radius=0.5, center=(1, 0.5, 0.6)), ball_of(0.3)),
+    )  # fmt: skip
+    found = []
+    for where in ("cpu", "cuda", "cuda"):
+        async with cb.device(where) as gpu, cb.ClothSimulationActor(gpu, config) as cloth:
+            await cloth.step(1 / 60, 10)
+            found.append((await cloth.snapshot()).positions)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-2)
+    np.testing.assert_array_equal(found[1], found[2])
+
+
+async def test_a_sparse_structure_as_on_a_cpu() -> None:
+    rng = np.random.default_rng(5)
+    rows, cols = rng.integers(0, 300, (2, 3000))
+    values, x = rng.random(3000, "f4"), rng.random(300, "f4")
+    found = []
+    for where in ("cpu", "cuda"):
+        async with cb.device(where) as gpu:
+            structure = cb.GpuSparseStructureActor(gpu, 300, 300)
+            structure.set_entries(rows, cols, values)
+            first = await structure.spmv(x)
+            structure.update(rows[:50], cols[:50], values[:50])
+            found.append((first, await structure.spmv(x, transpose=True), await structure.spmm(x[:, None])))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
 
 async def test_a_lost_context() -> None:

@@ -7,7 +7,10 @@ import pytest
 from tests.realtime.text_lab import run_text
 
 import callboard as cb
+from callboard.core.errors import ShapeError
+from callboard.realtime.cloth import plain as cloth
 from callboard.realtime.particles import plain
+from callboard.realtime.particles.forces import CONTACTS
 from callboard.realtime.particles.kernels import EMITS, MOVES, TICKS
 from callboard.realtime.particles.packing import METHODS, packed
 
@@ -77,6 +80,73 @@ async def test_obstacles_give_back_what_their_restitution_says() -> None:
     box = cb.ParticleConfig(gravity=none, bounds=((0, 0, 0), (1, 1, 1)), bounce=0.5)
     found = await after(box, [(0.5, 0.95, 0.5)], [(0, 1, 0)], 0.1, 1)
     np.testing.assert_allclose((found.positions[0], found.velocities[0]), ((0.5, 1, 0.5), (0, -0.5, 0)), atol=1e-6)
+
+
+async def test_particles_that_touch_push_each_other_apart_and_keep_momentum_and_energy() -> None:
+    touch = cb.Contact(diameter=0.5, stiffness=1000.0)
+    config = cb.ParticleConfig(gravity=(0, 0, 0), contact=touch, method="verlet")
+    head_on = await after(config, [(0, 0, 0), (1, 0, 0)], [(1, 0, 0), (-1, 0, 0)], 1e-3, 1000)
+    np.testing.assert_allclose(head_on.velocities, [(-1, 0, 0), (1, 0, 0)], atol=2e-3)
+    rng = np.random.default_rng(4)
+    x, v = rng.uniform(0, 2, (40, 3)), rng.uniform(-1, 1, (40, 3))
+    found = await after(config, x, v, 5e-4, 400)
+    start = await after(config, x, v, 1e-9, 1)
+    np.testing.assert_allclose(found.momentum, start.momentum, atol=1e-3)
+    assert abs(found.energy(config) / start.energy(config) - 1) < 0.02
+    damped = cb.ParticleConfig(gravity=(0, 0, 0), contact=cb.Contact(diameter=0.5, stiffness=1000.0, damping=20.0))
+    slower = await after(damped, x, v, 5e-4, 400)
+    assert slower.energy(damped) < 0.9 * found.energy(config)
+    with pytest.raises(ValueError, match="rk4"):
+        cb.ParticleConfig(contact=touch, method="rk4")
+
+
+async def test_a_force_of_a_function_is_a_part_of_the_step() -> None:
+    pull = cb.elementwise("-4 * x")
+
+    def spring(device: cb.Device, x: Any, v: Any) -> Any:
+        return pull(x)
+
+    none = cb.ParticleConfig(gravity=(0, 0, 0), method="verlet")
+    async with cb.device("cpu", isolation=None) as gpu:
+        async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], config=none, force=spring) as particles:
+            await particles.step(1e-3, 1000)
+            found = await particles.snapshot()
+            with pytest.raises(ValueError, match="rk4"):
+                await particles.update_config(method="rk4")
+        np.testing.assert_allclose(found.positions[0], (np.cos(2), 0, 0), atol=1e-3)
+        with pytest.raises(ShapeError, match="force returned"):
+            async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], force=lambda device, x, v: device.zeros(3)) as wrong:
+                await wrong.step(1e-3)
+
+
+def touching(way: Any) -> Any:
+    """Accelerations of particles in a box of about eight cells."""
+    rng = np.random.default_rng(6)
+    x, v = rng.uniform(-0.5, 0.5, (2, 3, 200)).astype("f4")
+    life = np.where(rng.random(200) < 0.2, -1, 5).astype("f4")
+    key, starts, out = np.zeros(200, "u4"), np.zeros(257, "i4"), np.zeros((3, 200), "f4")
+    cloth.buckets(x, key, np.float32(0.3), 256)
+    order = np.argsort(key, kind="stable").astype("i4")
+    cloth.begins(key[order], starts)
+    way(x, v, life, order, starts, out, *(np.float32(one) for one in (0.3, 50.0, 2.0)))
+    return out[:, life > 0]
+
+
+@pytest.mark.parametrize("way", ["CUDA", "Numba"])
+def test_other_bodies_find_the_contacts_that_numpy_finds(way: str) -> None:
+    def by_text(x: Any, v: Any, life: Any, order: Any, starts: Any, out: Any, *numbers: Any) -> None:
+        run_text(
+            CONTACTS, "contacts", x, v, life, order, starts, out, 200, 257, *map(float, numbers), blocks=2, threads=128
+        )
+
+    if way == "Numba":
+        pytest.importorskip("numba", reason="the extra realtime")
+        from callboard.realtime.particles import compiled
+
+        by_text = compiled.contacts
+    wanted = touching(plain.contacts)
+    assert (np.abs(wanted) > 1).sum() > 100
+    np.testing.assert_allclose(touching(by_text), wanted, rtol=1e-4, atol=1e-3)
 
 
 async def test_emitters_use_free_slots_again_and_say_what_they_could_not_make() -> None:

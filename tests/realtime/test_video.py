@@ -130,3 +130,26 @@ def test_the_texts_compute_what_numpy_does() -> None:
         extents = {"gray": (20, 3), "edges": (4, 5, 3)}.get(name, (60,))
         run_text(kernels.TEXT, f"{name}<unsigned char>", *arrays, found, *extents, *numbers, blocks=8, threads=8)
         np.testing.assert_allclose(found.astype("f4"), wanted.astype("f4"), atol=1, err_msg=name)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
+@pytest.mark.few(9)
+def test_numba_gives_what_numpy_gives(dtype: str, channels: int) -> None:
+    pytest.importorskip("numba", reason="the extra realtime")
+    from callboard.realtime.video import compiled, plain
+
+    rng = np.random.default_rng(1)
+    a, b = rng.uniform(0, 255, (2, 13, 11, channels)).astype(dtype)
+    flat, numbers = (a.reshape(-1), b.reshape(-1)), (np.float32(0.4), np.float32(0.8))
+    calls: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = [
+        *(("combined", flat, (*numbers, mode)) for mode in range(3)),
+        ("limited", flat[:1], (np.float32(99), np.float32(200.5))),
+        ("gray", (a.reshape(-1, channels),), ()),
+        ("edges", (a,), ()),
+    ]
+    for name, arrays, more in calls:
+        wanted, found = (np.zeros_like(arrays[0]) for _ in range(2))
+        getattr(plain, name)(*arrays, wanted, *more)
+        getattr(compiled, name)(*arrays, found, *more)
+        np.testing.assert_allclose(found.astype("f8"), wanted.astype("f8"), rtol=1e-5, atol=1e-3, err_msg=name)

@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from callboard.realtime.base.checks import count, number, vector
-from callboard.realtime.particles.config import Ball, Bowl, Plane
+from callboard.realtime.particles.config import Collider
 
 __all__ = ["ClothConfig"]
 
@@ -51,7 +51,7 @@ class ClothConfig(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int = 2
     tear: float | None = None
     thickness: float = 0.0
-    colliders: tuple[Plane | Ball | Bowl, ...] = ()
+    colliders: tuple[Collider, ...] = ()
     particles: int = 0
     colours: tuple[int, ...] = ()
     fans: int = 0
@@ -68,8 +68,8 @@ class ClothConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.tear is not None:
             number("tear", self.tear, above=0.0, most=math.inf)
         for n, one in enumerate(self.colliders):
-            if not isinstance(one, Plane | Ball | Bowl):
-                raise TypeError(f"colliders[{n}] is {one!r:.80}; pass objects of Plane, Ball, Bowl")
+            if not isinstance(one, Collider):
+                raise TypeError(f"colliders[{n}] is {one!r:.80}; pass objects of Plane, Ball, Bowl, DistanceField")
         size = self.particles or self.width * self.height
         for n, pin in enumerate(self.pinned):
             count(f"pinned[{n}]", pin, least=0, most=size - 1)

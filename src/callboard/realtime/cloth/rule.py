@@ -8,7 +8,8 @@ from callboard.device.client.handle import Device
 from callboard.realtime.base.rule import Arrays, HostArrays, Rule
 from callboard.realtime.cloth import kernels
 from callboard.realtime.cloth.config import ClothConfig
-from callboard.realtime.particles.packing import packed_colliders
+from callboard.realtime.particles.distances import held
+from callboard.realtime.particles.packing import distance_fields, packed_colliders
 
 __all__ = ["Cloth"]
 
@@ -43,6 +44,7 @@ class Cloth(Rule[ClothConfig]):
             "compliance": np.array([config.stretch, config.shear, config.bend], "f4"),
             "colliders": packed_colliders(config.colliders),
         }
+        found |= {name: values for name, (_, values) in distance_fields(config.colliders).items()}
         if config.thickness:
             found["starts"] = np.zeros(_size(config) + 1, "i4")
             found["index"] = np.arange(config.particles, dtype="i4")
@@ -65,6 +67,8 @@ class Cloth(Rule[ClothConfig]):
                 q = kernels.apart(q, order, a["starts"], a["home"], a["w"], a["open"], config.thickness)
             if config.colliders:
                 kernels.stop(q, a["x"], a["open"], a["colliders"], config.thickness / 2)
+            for name, (field, _) in distance_fields(config.colliders).items():
+                held(q, a["x"], a["open"], field, a[name], config.thickness / 2)
             kernels.finish(a["x"], a["v"], q, a["dt"], parts)
         if config.tear is not None:
             kernels.torn(a["rest"], a["load"], a["x"], a["springs"], 1.0 + config.tear)

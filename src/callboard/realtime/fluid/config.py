@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.realtime.base.checks import count, number, vector
-from callboard.realtime.particles.config import Ball, Bowl, Plane
+from callboard.realtime.particles.config import Bowl, Collider, DistanceField, Plane
+from callboard.realtime.particles.distances import sampled, values_of
 
 __all__ = ["FluidConfig", "FluidSource", "is_fluid"]
 
@@ -69,7 +70,7 @@ class FluidConfig(msgspec.Struct, frozen=True, kw_only=True):
     buoyancy: tuple[float, ...] = ()
     vorticity: float = 0.0
     fading: float = 0.0
-    solids: tuple[Plane | Ball | Bowl, ...] = ()
+    solids: tuple[Collider, ...] = ()
     mask: bytes = b""
     sources: tuple[FluidSource, ...] = ()
     cycles: int = 2
@@ -89,8 +90,8 @@ class FluidConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.buoyancy:
             vector("buoyancy", self.buoyancy, self.channels)
         for n, solid in enumerate(self.solids):
-            if not isinstance(solid, Plane | Ball | Bowl):
-                raise TypeError(f"solids[{n}] is {solid!r:.80}; pass objects of Plane, Ball, Bowl")
+            if not isinstance(solid, Collider):
+                raise TypeError(f"solids[{n}] is {solid!r:.80}; pass objects of Plane, Ball, Bowl, DistanceField")
         for n, source in enumerate(self.sources):
             if not isinstance(source, FluidSource):
                 raise TypeError(f"sources[{n}] is {source!r:.80}; pass objects of FluidSource")
@@ -118,6 +119,9 @@ def is_fluid(config: FluidConfig) -> NDArray[np.bool_]:
         if isinstance(one, Plane):
             normal: Any = np.array(one.normal, "f8")
             found &= places @ normal / np.linalg.norm(normal) >= one.offset
+        elif isinstance(one, DistanceField):
+            which, depth, _ = sampled(values_of(one), places.reshape(-1, 3).T.astype("f4"), one.origin, one.spacing)
+            found.reshape(-1)[which[depth < 0]] = False
         else:
             away = places - np.array(one.center)
             if config.depth == 1:

@@ -60,5 +60,5 @@ def _moved(live: Table, slots: int) -> None:
 
 
 async def _both(found: Awaitable[Any], values: Awaitable[Any]) -> tuple[Any, Any]:
-    one, other = await found, await values
-    return np.asarray(one), np.array(other)
+    one, other = np.asarray(await found), np.asarray(await values)
+    return one, other if other.flags.writeable else other.copy()

@@ -23,7 +23,7 @@ def _cpu() -> Any:
     block=256,
 )
 def claim(query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: int) -> None:
-    """The slot of ``order[k]``, the key of that number; if none are claimed, ``order`` counts. See :func:`.plain.claim`."""
+    """The slot of key ``order[k]``, which is key ``k`` if none are claimed; see :func:`.plain.claim`."""
     _cpu().claim(query, keys, tag, slot, order, int(claiming))
 
 

@@ -14,8 +14,8 @@ from callboard.realtime.base.drawing import splatted
 from callboard.realtime.base.history import Kept
 from callboard.realtime.base.rule import HostArrays
 from callboard.realtime.base.simulation import Simulation
-from callboard.realtime.particles.config import ParticleConfig
-from callboard.realtime.particles.rule import Particles
+from callboard.realtime.particles.config import ParticleConfig, check_method
+from callboard.realtime.particles.rule import Force, Particles
 from callboard.realtime.particles.snapshot import ParticleSnapshot
 
 __all__ = ["ParticleSystemActor"]
@@ -38,6 +38,9 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
         velocities: ``[particles, 3]``; None: at rest.
         lives: Seconds to live of each; None: without end.
         config: Forces, obstacles, emitters.
+        force: A further force: a function of the device and of positions and velocities, refs f32 ``[3, slots]``, which
+            enqueues ops and returns accelerations of the same shape. It is called when a step is recorded, and must be
+            given again to a simulation that loads a file.
         dt: Seconds of a step without its own.
         snapshot_every: Steps between two copies to the host.
         clock: Tells the time of ``run``; for tests.
@@ -54,6 +57,7 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
         lives: Any = None,
         *,
         config: ParticleConfig | None = None,
+        force: Force | None = None,
         dt: float = 1 / 60,
         snapshot_every: int = 60,
         clock: Clock | None = None,
@@ -61,11 +65,18 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
         config = ParticleConfig() if config is None else config
         if not isinstance(config, ParticleConfig):
             raise TypeError(f"config is {config!r:.80}; pass a ParticleConfig")
+        if force is not None:
+            if not callable(force):
+                raise TypeError(f"force is {force!r:.80}; pass a function of a device, positions and velocities")
+            check_method(config.method, "force")
+        self._force = force
         config, state = _placed(positions, velocities, lives, config)
-        super().__init__(device, Particles(), config, state, dt=dt, snapshot_every=snapshot_every, clock=clock)
+        super().__init__(device, Particles(force), config, state, dt=dt, snapshot_every=snapshot_every, clock=clock)
 
     def _adapted(self, config: ParticleConfig) -> ParticleConfig:
         present = self.config
+        if self._force is not None:
+            check_method(config.method, "force")
         mortal = present.mortal or config.mortal or bool(config.emitters)
         return msgspec.structs.replace(config, capacity=config.capacity or present.capacity, mortal=mortal)
 

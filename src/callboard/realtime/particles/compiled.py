@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from callboard.realtime.base.engines import jit, spread
+from callboard.realtime.cloth.compiled import bucket
 
-__all__ = ["advance"]
+__all__ = ["advance", "contacts"]
 
 BLOCK = 512
 GRAIN = 512 * BLOCK
@@ -228,3 +229,47 @@ def advance(
 ) -> None:
     """See :func:`.plain.advance`."""
     spread(advanced, x.shape[1], GRAIN, x, v, life, np.float32(dt), world, fields, colliders, method, mortal)
+
+
+@jit
+def touched(
+    first: Any, last: Any, x: Any, v: Any, life: Any, order: Any, starts: Any, out: Any, diameter: Any, stiffness: Any,
+    damping: Any,
+) -> None:  # fmt: skip
+    zero = np.float32(0)
+    for i in range(first, last):
+        px, py, pz = x[0, i], x[1, i], x[2, i]
+        cx, cy, cz = (
+            np.int32(np.floor(px / diameter)),
+            np.int32(np.floor(py / diameter)),
+            np.int32(np.floor(pz / diameter)),
+        )
+        ax = ay = az = zero
+        for n in range(27 if life[i] > zero else 0):
+            ox, oy, oz = np.int32(cx + n // 9 - 1), np.int32(cy + n // 3 % 3 - 1), np.int32(cz + n % 3 - 1)
+            where = np.int64(bucket(ox, oy, oz, starts.shape[0] - 1))
+            for k in range(starts[where], starts[where + 1]):
+                j = order[k]
+                dx, dy, dz = px - x[0, j], py - x[1, j], pz - x[2, j]
+                distance = np.sqrt(dx * dx + dy * dy + dz * dz)
+                if distance >= diameter or distance <= TINY or life[j] <= zero:
+                    continue
+                if (
+                    np.int32(np.floor(x[0, j] / diameter)) != ox
+                    or np.int32(np.floor(x[1, j] / diameter)) != oy
+                    or np.int32(np.floor(x[2, j] / diameter)) != oz
+                ):
+                    continue
+                apart = (v[0, i] - v[0, j]) * dx + (v[1, i] - v[1, j]) * dy + (v[2, i] - v[2, j]) * dz
+                push = max(stiffness * (diameter - distance) - damping * apart / distance, zero) / distance
+                ax += push * dx
+                ay += push * dy
+                az += push * dz
+        out[0, i], out[1, i], out[2, i] = ax, ay, az
+
+
+def contacts(
+    x: Any, v: Any, life: Any, order: Any, starts: Any, out: Any, diameter: Any, stiffness: Any, damping: Any
+) -> None:
+    """See :func:`.plain.contacts`."""
+    spread(touched, x.shape[1], 1 << 11, x, v, life, order, starts, out, diameter, stiffness, damping)

@@ -1,10 +1,12 @@
 """``ParticleConfig``: forces, obstacles and emitters of a particle system."""
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
+import numpy as np
 
+from callboard.core.errors import ShapeError
 from callboard.realtime.base.checks import count, number, vector
 
 __all__ = [
@@ -12,6 +14,8 @@ __all__ = [
     "Ball",
     "Bowl",
     "Collider",
+    "Contact",
+    "DistanceField",
     "Emitter",
     "Field",
     "ParticleConfig",
@@ -20,6 +24,7 @@ __all__ = [
     "Spring",
     "Vortex",
     "Wind",
+    "check_method",
 ]
 
 Vector = tuple[float, float, float]
@@ -112,6 +117,77 @@ class Bowl(_Part, frozen=True, kw_only=True):
     friction: float = 0.0
 
 
+class DistanceField(_Part, frozen=True, kw_only=True):
+    """An obstacle of any shape: how far each place of a grid is from its surface, negative inside.
+
+    ::
+
+        y, x = np.indices((32, 32)) / 16 - 1
+        ring = cb.DistanceField.of(
+            np.abs(np.hypot(x, y) - 0.5)[None].repeat(2, 0) - 0.1, origin=(-1, -1, 0), spacing=1 / 16
+        )
+
+    What is beyond the grid is free, so the obstacle must end within it. Between its places distances are interpolated.
+
+    Attributes:
+        values: f32, in the order of ``[z, y, x]``.
+        extents: Places along x, y, z, at least 2.
+        origin: The first place.
+        spacing: Metres between places.
+        restitution, friction: As of other obstacles.
+    """
+
+    values: bytes
+    extents: tuple[int, int, int]
+    origin: Vector = (0.0, 0.0, 0.0)
+    spacing: float
+    restitution: float = 0.5
+    friction: float = 0.0
+
+    @classmethod
+    def of(cls, values: Any, **others: Any) -> "DistanceField":
+        """Of an array ``[z, y, x]``; the other attributes by name."""
+        array = np.asarray(values)
+        if array.ndim != 3 or array.dtype.kind not in "fiu":
+            raise ShapeError(f"values is {array.dtype}{list(array.shape)}; pass numbers [z, y, x]")
+        z, y, x = array.shape
+        return cls(values=array.astype("<f4").tobytes(), extents=(x, y, z), **others)
+
+    def __post_init__(self) -> None:
+        for n, extent in enumerate(self.extents):
+            count(f"DistanceField.extents[{n}]", extent, least=2, most=4096)
+        if len(self.values) != 4 * math.prod(self.extents):
+            raise ValueError(
+                f"DistanceField.values has {len(self.values)} bytes; {list(self.extents)} places need "
+                f"{4 * math.prod(self.extents)}"
+            )
+        if not np.isfinite(np.frombuffer(self.values, "<f4")).all():
+            raise ValueError("DistanceField.values has numbers that are not finite")
+        vector("DistanceField.origin", self.origin)
+        number("DistanceField.spacing", self.spacing, above=0.0)
+        for name in ("restitution", "friction"):
+            number(f"DistanceField.{name}", getattr(self, name), least=0.0, most=1.0)
+
+
+class Contact(_Part, frozen=True, kw_only=True):
+    """Particles that push each other apart where they touch: a spring and a damper, along the line between them.
+
+    Attributes:
+        diameter: Of all particles.
+        stiffness: Force for each metre by which two overlap.
+        damping: Force for each metre a second at which they come closer. Two never pull at each other.
+    """
+
+    diameter: float
+    stiffness: float
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        number("Contact.diameter", self.diameter, above=0.0)
+        number("Contact.stiffness", self.stiffness, least=0.0)
+        number("Contact.damping", self.damping, least=0.0)
+
+
 class Emitter(_Part, frozen=True, kw_only=True):
     """A source of particles, which take free slots in ascending order.
 
@@ -137,7 +213,7 @@ class Emitter(_Part, frozen=True, kw_only=True):
 
 
 Field = Attractor | Spring | Vortex | Wind
-Collider = Plane | Ball | Bowl
+Collider = Plane | Ball | Bowl | DistanceField
 
 
 class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +226,7 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
         bounce: Part of the velocity that is left after a collision with the box.
         method: See :data:`ParticleMethod`.
         fields: Further forces.
+        contact: Forces between particles; None: they pass through each other.
         colliders: Obstacles.
         emitters: Sources of particles.
         capacity: Slots for particles; 0: as many as there are at the start.
@@ -163,6 +240,7 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
     bounce: float = 0.5
     method: ParticleMethod = "symplectic"
     fields: tuple[Field, ...] = ()
+    contact: Contact | None = None
     colliders: tuple[Collider, ...] = ()
     emitters: tuple[Emitter, ...] = ()
     capacity: int = 0
@@ -177,6 +255,10 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
         count("seed", self.seed, least=0, most=(1 << 32) - 1)
         if self.method not in get_args(ParticleMethod):
             raise ValueError(f"method is {self.method!r}; use one of {', '.join(map(repr, get_args(ParticleMethod)))}")
+        if self.contact is not None:
+            if not isinstance(self.contact, Contact):
+                raise TypeError(f"contact is {self.contact!r:.80}; pass a Contact, or None")
+            check_method(self.method, "contact")
         if self.bounds is not None:
             low, high = (vector(f"bounds[{n}]", corner) for n, corner in enumerate(self.bounds))
             if not all(a < b for a, b in zip(low, high, strict=True)):
@@ -186,3 +268,13 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
                 if not isinstance(one, kinds):
                     allowed = ", ".join(kind.__name__ for kind in get_args(kinds) or (Emitter,))
                     raise TypeError(f"{name}[{n}] is {one!r:.80}; pass objects of {allowed}")
+
+
+def check_method(method: ParticleMethod, what: str) -> None:
+    """Refuse forces that a method cannot take.
+
+    Raises:
+        ValueError: It finds forces at places that are no particles'.
+    """
+    if method == "rk4":
+        raise ValueError(f"method is 'rk4', which takes no {what}; use 'symplectic' or 'verlet'")

@@ -10,6 +10,7 @@ from callboard.realtime.particles.config import (
     Ball,
     Bowl,
     Collider,
+    DistanceField,
     Emitter,
     Field,
     ParticleConfig,
@@ -17,6 +18,7 @@ from callboard.realtime.particles.config import (
     Spring,
     Vortex,
 )
+from callboard.realtime.particles.distances import values_of
 
 __all__ = [
     "ATTRACTOR",
@@ -30,6 +32,7 @@ __all__ = [
     "VORTEX",
     "WIDTH",
     "WIND",
+    "distance_fields",
     "packed",
     "packed_colliders",
 ]
@@ -45,7 +48,7 @@ Floats = NDArray[np.float32]
 
 def packed(config: ParticleConfig) -> dict[str, Floats]:
     """The arrays of a configuration. Where there are no rows, there is one of :data:`NOTHING`."""
-    colliders = [_collider(one) for one in config.colliders]
+    colliders = _plain(config.colliders)
     if config.bounds is not None:
         colliders.append([BOX, *config.bounds[0], *config.bounds[1], config.bounce, 0.0])
     return {
@@ -57,8 +60,18 @@ def packed(config: ParticleConfig) -> dict[str, Floats]:
 
 
 def packed_colliders(colliders: Iterable[Collider]) -> Floats:
-    """Obstacles alone."""
-    return _rows([_collider(one) for one in colliders])
+    """Obstacles alone, without distance fields."""
+    return _rows(_plain(colliders))
+
+
+def distance_fields(colliders: Iterable[Collider]) -> dict[str, tuple[DistanceField, Floats]]:
+    """Those among obstacles that are fields, and their numbers, by the name of an array."""
+    found = [one for one in colliders if isinstance(one, DistanceField)]
+    return {f"distances{n}": (one, values_of(one)) for n, one in enumerate(found)}
+
+
+def _plain(colliders: Iterable[Collider]) -> list[list[float]]:
+    return [_collider(one) for one in colliders if not isinstance(one, DistanceField)]
 
 
 def _rows(rows: list[list[float]]) -> Floats:
@@ -81,7 +94,7 @@ def _field(field: Field) -> list[float]:
             return [WIND, 0, 0, 0, *field.velocity, field.strength]
 
 
-def _collider(collider: Collider) -> list[float]:
+def _collider(collider: Plane | Ball | Bowl) -> list[float]:
     """Kind, three numbers, three more, restitution, friction."""
     match collider:
         case Plane():

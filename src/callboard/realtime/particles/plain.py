@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from callboard.realtime.particles import packing as kinds
 
-__all__ = ["advance", "emit", "tick"]
+__all__ = ["advance", "contacts", "emit", "tick"]
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 14
@@ -114,6 +115,36 @@ def _stopped(x: Floats, v: Floats, row: Floats) -> None:
         along = (v[:, hit] * n).sum(0)
         bounced = (v[:, hit] - along * n) * slip - left * along * n
         v[:, hit] = np.where(along < 0, bounced, v[:, hit])
+
+
+def contacts(
+    x: Floats,
+    v: Floats,
+    life: Floats,
+    order: Any,
+    starts: Any,
+    out: Floats,
+    diameter: Any,
+    stiffness: Any,
+    damping: Any,
+) -> None:
+    """Accelerations of particles that touch: a spring and a damper, which push and never pull.
+
+    Args:
+        order, starts: Particles in the order of their buckets, and where each of these begins; not needed here.
+    """
+    out[...] = 0
+    alive = np.flatnonzero(life > 0)
+    i, j = alive[cKDTree(x[:, alive].T).query_pairs(diameter, output_type="ndarray").T]
+    d = x[:, i] - x[:, j]
+    distance = np.sqrt((d * d).sum(0))
+    touch = (distance < diameter) & (distance > np.float32(1e-12))
+    i, j, d, distance = i[touch], j[touch], d[:, touch], distance[touch]
+    apart = ((v[:, i] - v[:, j]) * d).sum(0) / distance
+    push = np.maximum(stiffness * (diameter - distance) - damping * apart, np.float32(0)) / distance * d
+    for axis in range(3):
+        np.add.at(out[axis], i, push[axis])
+        np.subtract.at(out[axis], j, push[axis])
 
 
 def emit(x: Floats, v: Floats, life: Floats, clock: Any, dt: float, emitters: Floats, seed: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from callboard.realtime.particles.config import Attractor, ParticleConfig, Spring
 
@@ -47,7 +48,7 @@ class ParticleSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return np.asarray(self.velocities.sum(0, dtype="f8"))
 
     def energy(self, config: ParticleConfig) -> float:
-        """Kinetic energy, and potential energy in gravity, springs and attractors; other forces have none."""
+        """Kinetic energy, and potential energy in gravity, springs, attractors and contacts; other forces have none."""
         x = self.positions.astype("f8")
         energy = self.kinetic - float((x @ np.array(config.gravity)).sum())
         for field in config.fields:
@@ -56,4 +57,8 @@ class ParticleSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 energy += field.strength * float(square.sum()) / 2
             elif isinstance(field, Attractor):
                 energy -= field.strength * float((1 / np.sqrt(square + field.softening**2)).sum())
+        if config.contact is not None:
+            near = cKDTree(x).query_pairs(config.contact.diameter, output_type="ndarray")
+            overlap = config.contact.diameter - np.linalg.norm(x[near[:, 0]] - x[near[:, 1]], axis=1)
+            energy += config.contact.stiffness * float((overlap**2).sum()) / 2
         return energy

@@ -63,11 +63,11 @@ def wrapped(c: Any, axis: Any, world: Any) -> Any:
 
 
 @jit_inlined
-def counted(q: Any, r2: Any, px: Any, py: Any, pz: Any) -> Any:
-    """Points within a radius, where nothing is periodic."""
+def counted(q: Any, r2: Any, points: Any, begin: Any, end: Any) -> Any:
+    """Points within a radius, where nothing is periodic. Unsigned indices are not looked at for being negative."""
     found = 0
-    for j in range(px.shape[0]):
-        dx, dy, dz = px[j] - q[0], py[j] - q[1], pz[j] - q[2]
+    for j in range(np.uint64(begin), np.uint64(end)):
+        dx, dy, dz = points[0, j] - q[0], points[1, j] - q[1], points[2, j] - q[2]
         found += dx * dx + dy * dy + dz * dz <= r2
     return found
 
@@ -138,7 +138,6 @@ def walk(
         none = (np.int64(0), np.int64(0), np.int64(0), 0)
         return run(0, n, none, q, h, r2, points, order, world, mode, at, 0, k, rows, distances), True
     plainly = mode == COUNT and not hashed and r2 >= 0.0 and world[9] + world[10] + world[11] == 0.0
-    px, py, pz = points[0], points[1], points[2]
     found = 0
     for z in range(lz, hz + 1):
         wz = wrapped(z, 2, world)
@@ -151,7 +150,7 @@ def walk(
                 b = bucket(wx, wy, wz, world, size)
                 begin, end = starts[b], starts[b + length]
                 if plainly:
-                    found += counted(q, r2, px[begin:end], py[begin:end], pz[begin:end])
+                    found += counted(q, r2, points, begin, end)
                 else:
                     place = (np.int64(wx), np.int64(wy), np.int64(wz), 1 if hashed else 0)
                     found = run(begin, end, place, q, h, r2, points, order, world, mode, at, found, k, rows, distances)
