@@ -3,11 +3,12 @@
     python benchmarks/numpy_programs.py --device cpu --json numpy_programs.json
     python benchmarks/numpy_programs.py --quick --device cpu
 
-The texts are the same for both: NumPy follows the array API standard, as ``dev.xp`` does; training uses ``dev.dnn`` on the
-device. Programs whose steps repeat are recorded there, as the guide of recordings says. The bar on the CPU is 1.2 times
-NumPy's time, and 1.0 for the stencil, which is fused. Beside CuPy on a GPU there is no subject yet.
+The texts are the same for both: NumPy follows the array API standard, as ``dev.xp`` does; training uses ``dev.dnn`` on
+the device. Steps that repeat are recorded there, as the guide of recordings says. The bar on the CPU is 1.2 times NumPy's
+time, and 1.0 for the stencil, which is fused. Beside CuPy on a GPU there is no subject yet.
 """
 
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -174,7 +175,10 @@ def main() -> None:
             assert np.allclose(np.abs(found), np.abs(wanted), rtol=1e-2, atol=1e-3), name
             for _ in range(0 if args.quick else 5):  # until the device has compiled what comes often
                 on_device()
-            subjects = {"callboard": lambda: seconds_of(on_device), "numpy": lambda: seconds_of(on_numpy)}
+            subjects = {
+                "callboard": functools.partial(seconds_of, on_device),
+                "numpy": functools.partial(seconds_of, on_numpy),
+            }
             figures = interleave(subjects, args.rounds, name)
             results[name] = table(name, figures, lambda s: f"{s * 1e3:.2f} ms", "numpy")
             ratio = ratios(figures, "callboard", "numpy")

@@ -97,8 +97,8 @@ shift(im, (2, -1.25), order=1, mode="nearest") | shift(im, 1.25, order=0) | shif
 shift(im, (0.3, -9.2), order=1, mode="mirror") | shift(im, 7.7, order=1, mode="reflect")
 shift(im4, -2, order=0, mode="nearest") | zoom(im, 2, order=1) | zoom(im, (0.5, 1.7), order=1) | zoom(im4, 3, order=0)
 zoom(vol, (1, 2, 0.5), order=1) | label(im > 0.6) | label(im > 0.35, numpy.ones((3, 3))) | label(vol > 0.5)
-label(lab) | label(x > 0) | label(im > 2) | label(im > 0.5, [[1, 0, 0], [0, 1, 0], [0, 0, 1]]) | label(byte, output="i8")
-label(spiral) | label(spiral[:, ::-1]) | label(1 - spiral) | label(vol > 0.3, numpy.ones((3, 3, 3)))
+label(lab) | label(x > 0) | label(im > 2) | label(im > 0.5, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+label(byte, output="i8") | label(spiral) | label(spiral[:, ::-1]) | label(1 - spiral) | label(vol > 0.3, numpy.ones((3, 3, 3)))
 """
 SPECIAL = """
 erf(x) | erfc(x) | gamma(p) | gammaln(p * 9) | expit(x) | expit(e) | logit(p) | log_expit(e) | ndtr(x) | entr(e)
@@ -189,7 +189,7 @@ async def test_in_asyncio_nothing_waits() -> None:
         assert await r.statistic.get() == pytest.approx(scipy.stats.pearsonr(HOST["x"], HOST["x"] ** 2).statistic)
         with pytest.raises(TypeError, match="pvalue is computed on the host"):
             _ = r.pvalue
-        with pytest.raises(TypeError, match=r"scipy.ndimage.label: its number of passes"):
+        with pytest.raises(TypeError, match=r"scipy\.ndimage\.label: its number of passes"):
             gpu.scipy.ndimage.label(x)
         with pytest.raises(TypeError, match=r"b is on the device, .* give a list"):
             gpu.scipy.signal.lfilter(x, [1.0], x)
@@ -206,7 +206,7 @@ def test_the_module_computes_on_the_device_of_the_arrays(dev: cb.sync.Device) ->
     assert "stft" in dir(dev.scipy.signal)
     assert repr(cb.scipy.signal) == "<cb.scipy.signal>"
     assert repr(dev.scipy.stats.norm).startswith("<scipy.stats.norm of ")
-    with pytest.raises(AttributeError, match="stats.pearsonr"):
+    with pytest.raises(AttributeError, match=r"stats\.pearsonr"):
         _ = cb.scipy.stats.linregress
 
 

@@ -146,9 +146,7 @@ def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
                     x, held = held, None
                 else:  # of no recording, or of another one
                     held = x.allocation
-            if held is not None and (
-                held.foreign or (held.freed and (recording is None or not recording.makes(held)))
-            ):
+            if held is not None and (held.foreign or (held.freed and (recording is None or not recording.makes(held)))):
                 return None
         else:
             if isinstance(x, np.generic):

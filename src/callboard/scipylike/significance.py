@@ -79,9 +79,7 @@ def _of_correlation(n: int) -> Callable[[Any], Any]:
 
 
 @function("stats")
-def pearsonr(
-    np: Any, x: Array, y: Array, *, alternative: str = "two-sided", axis: int = 0
-) -> SignificanceResult:
+def pearsonr(np: Any, x: Array, y: Array, *, alternative: str = "two-sided", axis: int = 0) -> SignificanceResult:
     """Pearson's correlation of two arrays of one shape along an axis, from -1 to 1; NaN where one is constant."""
     if x.shape != y.shape or not x.ndim or x.shape[axis] < 2:
         raise ValueError(f"x and y must have one shape, with at least 2 values; they are {x.layout!r}, {y.layout!r}")
