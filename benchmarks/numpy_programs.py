@@ -4,8 +4,8 @@
     python benchmarks/numpy_programs.py --quick --device cpu
 
 The texts are the same for both: NumPy follows the array API standard, as ``dev.xp`` does; training uses ``dev.dnn`` on
-the device. Steps that repeat are recorded there, as the guide of recordings says. The bar on the CPU is 1.2 times NumPy's
-time, and 1.0 for the stencil, which is fused. Beside CuPy on a GPU there is no subject yet.
+the device. Steps that repeat are recorded there, as the guide of recordings says. The bar on the CPU is 1.2 times
+NumPy's time, and 1.0 for the stencil, which is fused. Beside CuPy on a GPU there is no subject yet.
 """
 
 import functools
