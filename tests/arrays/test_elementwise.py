@@ -234,7 +234,7 @@ def test_an_element_is_formatted_as_a_number(session: cb.sync.Device) -> None:
     x = session.array([1.5, 2.25])
     assert f"{x[1]:.1f} {x[:1]:6.2f}" == "2.2   1.50"
     assert f"{x[0]}" == str(x[0])
-    with pytest.raises(ValueError, match="size 1"):
+    with pytest.raises(ValueError, match="elements is no number: take an element"):
         f"{x:.1f}"
 
 

@@ -196,12 +196,13 @@ def fused(
     shape = broadcast([x.shape for x in values if isinstance(x, GpuRef)])
     deferrals = parts[0]._port.deferrals
     apart = deferrals is None or not deferrals.accepts()
+    recording = None if deferrals is None else deferrals.recording
     arguments: list[Any] = []
     for x in values:
         part = _held(x) if isinstance(x, GpuRef) and not apart else None
         if (
             type(part) is Part
-            and part.recording is deferrals.recording  # another's would be computed at each replay
+            and part.recording is recording  # another's would be computed at each replay
             and x.shape == shape
             and not part.rolls
             and not (written and part.reads(written))

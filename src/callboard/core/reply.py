@@ -30,6 +30,9 @@ class ReplyPort(Protocol):
         """Take the reply's op back if it has not been sent."""
         ...
 
+    def left(self, reply: "Reply[Any]", /) -> None:
+        """A task that awaited this reply has been cancelled. Any thread."""
+
     def interrupted(self) -> None:
         """Ctrl-C has ended a wait for a reply; on the thread that waited."""
 
@@ -189,7 +192,12 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
             if self._state == PENDING:
                 future = asyncio.get_running_loop().create_future()
                 self._attach(future)
-                yield from future.__await__()
+                try:
+                    yield from future.__await__()
+                except asyncio.CancelledError:
+                    self._detach(future)
+                    self._port.left(self)
+                    raise
         return self._value() if self._state == DONE else self._take()
 
     def result(self, timeout: float | None = None) -> T_co:
@@ -273,6 +281,12 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
             "concurrent.futures waits for the futures of its executors, not for replies: from a thread, "
             "`reply.result()` of each; on a loop, `asyncio.wait` and `asyncio.as_completed` take replies"
         )
+
+    @property
+    def _awaited(self) -> bool:
+        """True if a task or a thread waits for it, or for a view of it."""
+        waits = asyncio.Future, Waiter, _Listener
+        return any(isinstance(one, waits) or getattr(one, "_awaited", False) for one in self._waiters or ())
 
     def _value(self) -> T_co:
         """The result of a successful reply."""

@@ -65,7 +65,8 @@ class Scipy(Section):
     """SciPy's names and parameters over the refs of one device: ``dev.scipy.signal.fftconvolve(a, b)``.
 
     Functions take arrays of the device, and what makes one: numbers, lists, arrays of the host, which are copied to the
-    device. Results are refs, returned at once, but of `ndimage.label` and of the `pvalue` of tests, which wait. See docs/guides/from-numpy.md.
+    device. Results are refs, returned at once, but for ``ndimage.label`` and the ``pvalue`` of tests, which wait. See
+    docs/guides/from-numpy.md.
 
     Args:
         np: NumPy's names of the device, of which it is made.

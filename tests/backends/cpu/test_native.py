@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import callboard as cb
 from callboard.backends.cpu.elementwise import native
 from callboard.backends.cpu.elementwise.mapped import MapPlan
 from callboard.core.dtype import as_dtype
@@ -74,6 +75,35 @@ def test_the_bits_are_those_of_numpy(text: str, dtype: str) -> None:
         before, after, plan = both(made, [layout, layout], [x, y], list(numbers.values()))
     assert plan._native._compiled.run is not None
     np.testing.assert_array_equal(before.view(np.uint8), after.view(np.uint8))
+
+
+@needs_compiler
+def test_comparisons_of_integers() -> None:
+    x = np.array([0, -1, 2**62, -(2**63), 7, 2**24 + 1] * 50, "i8")
+    layout = layout_of(as_dtype("i64"), x.shape)
+    before, after, plan = both(
+        program("out = where(x < y, f32(x), f32(x == y))", "i64", "i64"), [layout] * 2, [x, x[::-1].copy()], []
+    )
+    assert plan._native._compiled.run is not None
+    np.testing.assert_array_equal(before, after)
+
+
+@needs_compiler
+def test_reductions() -> None:
+    rng = np.random.default_rng(3)
+    with cb.sync.device("cpu", isolation="thread", standby=None) as dev:
+        xp = dev.xp
+        host = [rng.normal(size=shape).astype("f4") for shape in ((300, 1), (300, 10), (10,))]
+        a, b, c = map(dev.put, host)
+        found = []
+        for _ in range(2):
+            far = a - 2 * b + c
+            found.append([xp.argmin(far, axis=1).get(), xp.sum(a - 2 * b + c, axis=0).get(), xp.max(a * b - c).get()])
+            compiled_by_now()
+    for before, after in zip(*found, strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert any(one.run is not None for one in native._known.values())
+    np.testing.assert_array_equal(found[1][0], np.argmin(host[0] - 2 * host[1] + host[2], axis=1))
 
 
 @needs_compiler

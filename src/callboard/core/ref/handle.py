@@ -393,6 +393,11 @@ class _Follower:
         view = self._view()
         return view is None or view.done()
 
+    @property
+    def _awaited(self) -> bool:
+        view = self._view()
+        return view is not None and view._awaited
+
     def set_result(self, _: None) -> None:
         view, source = self._view(), self._source()
         if view is None or source is None:

@@ -165,7 +165,7 @@ class ArrayMethods:
 
     def conj(self, out: Any = None) -> Self:
         """The complex conjugates; of real numbers the array itself, unless ``out`` is given."""
-        return self if out is None and not self.dtype.is_complex else self._np("conj", out)  # type: ignore[no-any-return]
+        return self if out is None and not self.dtype.is_complex else self._np("conj", out)
 
     def conjugate(self, out: Any = None) -> Self:
         """See :meth:`conj`."""

@@ -50,6 +50,11 @@ class ArrayOperators(ArrayMethods, Generic[Mode]):
 
     _port: Any
 
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        raise NotImplementedError
+
     def _told(self) -> str:
         """The handle as a text, for errors: without values."""
         raise NotImplementedError

@@ -119,13 +119,13 @@ class Deferred:
         """Submit the ops that read this memory, also of the caller's recording."""
         for recording in {None, self.recording}:
             for ref in self._refs_of(recording):
-                if isinstance(ref, DeferredRef) and ref.deferral.reads(allocation):
+                if self._is_deferred(ref) and ref.deferral.reads(allocation):
                     self.submit(ref)
 
     def flush(self) -> None:
         """Submit all, the newest first: an op that became part of a kernel waits until another op needs it."""
         for ref in reversed(self._refs_of(None)):
-            if isinstance(ref, DeferredRef) and not ref.deferral.uses:
+            if self._is_deferred(ref) and not ref.deferral.uses:
                 self.submit(ref)
 
     def flush_all(self, recording: Recorder | None = None) -> None:
@@ -146,6 +146,11 @@ class Deferred:
                 key, code, at = ref.deferral.origin
                 yield Entry(weakref.ref(ref.settle_on(allocation, 0)), "elementwise.map", key, code, at, None)
             self.live.clear()
+
+    @staticmethod
+    def _is_deferred(ref: GpuRef[Any]) -> bool:
+        """Not submitted meanwhile, as a part of another."""
+        return isinstance(ref, DeferredRef)
 
     def _refs(self) -> list[DeferredRef[Any]]:
         """The refs that are still deferred, oldest first; dropped ones are removed."""

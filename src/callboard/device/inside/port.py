@@ -348,6 +348,9 @@ class LocalPort:
         """No: it is enqueued."""
         return False
 
+    def left(self, reply: Reply[Any], /) -> None:
+        """Do nothing: a call of an actor ends by itself."""
+
     def interrupted(self) -> None:
         """Do nothing: Ctrl-C goes to the application."""
 

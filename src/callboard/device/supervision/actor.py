@@ -91,6 +91,7 @@ class DeviceActor(Actor):
         self.config = config
         self.supervisor = supervisor
         self.port = port
+        port.left.replace = lambda: self.interrupt("a cancellation (cancelled_after)")
         self.state = State.STARTING
         self.watch_generation = GenerationWatch()
         self.ordinals = ordinals = Ordinals()
@@ -409,10 +410,10 @@ class DeviceActor(Actor):
         else:
             self.ref.tell(StartDue())
 
-    def interrupt(self) -> None:
-        """Ctrl-C has been pressed twice while an op runs: end it by a new context. Not counted as a loss."""
+    def interrupt(self, by: str = "a second Ctrl-C") -> None:
+        """End the op that runs by a new context: nothing waits for it any more. Not counted as a loss."""
         if self.state is State.READY and self.port.in_flight:
-            error = ContextPoisoned(f"{self.port.name}: the op that runs was ended by a second Ctrl-C")
+            error = ContextPoisoned(f"{self.port.name}: the op that runs was ended by {by}")
             error.guarded = True
             self.give_up(error)
 

@@ -37,6 +37,9 @@ class Port:
     def withdraw(self, reply: Reply[Any]) -> bool:
         return False  # other ranks would wait for the part that is taken back
 
+    def left(self, reply: Reply[Any], /) -> None:
+        pass  # the other ranks still wait for each part
+
     def interrupted(self) -> None:
         for part in self.parts or ():
             part.port.interrupted()

@@ -1,8 +1,8 @@
 """Programs as C, where the machine's arithmetic gives the bits that NumPy gives.
 
-These are the functions that IEEE 754 defines to the last bit, of f32, f64 and bool. A compiler may not contract a
-product and a sum (``-ffp-contract=off``), nor assume anything about NaN. Whatever a library approximates (``exp``), and
-whatever NumPy leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's.
+These are the functions that IEEE 754 defines to the last bit, of f32, f64 and bool, and comparisons of integers. A
+compiler may not contract a product and a sum (``-ffp-contract=off``), nor assume anything about NaN. Whatever a library
+approximates (``exp``), and whatever NumPy leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's.
 """
 
 import math
@@ -13,7 +13,18 @@ from callboard.kernel.elementwise.program import Program, Step
 
 __all__ = ["c_source"]
 
-TYPES: Mapping[str, str] = {"f32": "float", "f64": "double", "bool": "uint8_t"}
+WHOLE: Mapping[str, str] = {
+    f"{name[0]}{bits}": f"{name}{bits}_t" for name in ("int", "uint") for bits in (8, 16, 32, 64)
+}
+TYPES: Mapping[str, str] = {"f32": "float", "f64": "double", "bool": "uint8_t", **WHOLE}
+COMPARISONS: Mapping[str, str] = {
+    "less": "{0} < {1}",
+    "less_equal": "{0} <= {1}",
+    "greater": "{0} > {1}",
+    "greater_equal": "{0} >= {1}",
+    "equal": "{0} == {1}",
+    "not_equal": "{0} != {1}",
+}
 FLOATING: Mapping[str, str] = {
     "add": "{0} + {1}",
     "subtract": "{0} - {1}",
@@ -22,13 +33,8 @@ FLOATING: Mapping[str, str] = {
     "negative": "-{0}",
     "positive": "{0}",
     "square": "{0} * {0}",
-    "less": "{0} < {1}",
-    "less_equal": "{0} <= {1}",
-    "greater": "{0} > {1}",
-    "greater_equal": "{0} >= {1}",
-    "equal": "{0} == {1}",
-    "not_equal": "{0} != {1}",
     "isnan": "{0} != {0}",
+    **COMPARISONS,
 }
 """Functions of floating-point arguments."""
 TRUTHS: Mapping[str, str] = {
@@ -61,6 +67,8 @@ def c_source(program: Program, steps: Sequence[Sequence[int]]) -> str | None:
     dtypes += [program.steps[at].dtype for at in program.results]
     if any(step.dtype.name not in TYPES for step in program.steps) or not steps[0]:
         return None
+    if any(program.steps[at].dtype.name in WHOLE for at in program.numbers):
+        return None  # numbers come as doubles
     numbers = {at: i for i, at in enumerate(program.numbers)}
     lines: list[str] = []
     before = [f"const {TYPES[program.steps[at].dtype.name]} s{at} = num[{i}];" for at, i in numbers.items()]
@@ -95,22 +103,27 @@ def _value(step: Step, program: Program) -> str | None:
     types = [program.steps[at].dtype.name for at in step.arguments]
     names = [f"s{at}" for at in step.arguments]
     if step.function == "cast":
+        if step.dtype.name in WHOLE and types[0] not in ("bool", *WHOLE):
+            return None  # C leaves open what a number beyond the integers becomes
         return f"{names[0]} != 0" if step.dtype.name == "bool" else names[0]
     if step.function == "where":
-        return "{0} ? {1} : {2}".format(*names)
+        return "{} ? {} : {}".format(*names)
     if step.function == "sqrt":
         return f"{'sqrtf' if types[0] == 'f32' else 'sqrt'}({names[0]})"
-    if step.function == "abs" and types[0] != "bool":
+    if step.function == "abs" and types[0] in ("f32", "f64"):
         return f"{'fabsf' if types[0] == 'f32' else 'fabs'}({names[0]})"
     if len(set(types)) != 1:
         return None
-    text = (TRUTHS if types[0] == "bool" else FLOATING).get(step.function)
+    known = TRUTHS if types[0] == "bool" else COMPARISONS if types[0] in WHOLE else FLOATING
+    text = known.get(step.function)
     return None if text is None else text.format(*names)
 
 
 def _constant(step: Step) -> str | None:
     if step.dtype.name == "bool":
         return str(int(step.value))
+    if step.dtype.name in WHOLE:
+        return None
     value = float(step.dtype.np.type(step.value))
     return value.hex() if math.isfinite(value) else None
 

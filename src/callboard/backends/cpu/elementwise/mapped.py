@@ -16,7 +16,7 @@ from callboard.kernel.elementwise.shapes import spread
 
 __all__ = ["MapPlan"]
 
-FEW_CALLS, FEW_ELEMENTS = 3, 128
+FEW_CALLS, FEW_ELEMENTS = 2, 128
 """Below that NumPy is as fast as machine code."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from callboard.backends.cpu.elementwise.blocks import walk_of
 from callboard.backends.cpu.elementwise.functions import Array, computed_in
 from callboard.backends.cpu.elementwise.machine import Machine, Numbers
+from callboard.backends.cpu.elementwise.native import Native
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout, layout_of
 from callboard.core.library import plans
@@ -63,8 +64,8 @@ class ReducePlan:
         groups = ["reduced" if axis in axes else "kept" for axis in range(len(shape))]
         self._count = math.prod(shape[axis] for axis in axes)
         self._where = reduction.function.startswith("arg")
-        held = sum(dtype.itemsize for dtype in self._machine.buffers)
-        held += computed_in(reduction.accumulator).itemsize
+        held_dtype = computed_in(reduction.accumulator)
+        held = sum(dtype.itemsize for dtype in self._machine.buffers) + held_dtype.itemsize
         size = held + sum(layout.dtype.itemsize for layout in layouts)
         self._direct = len(reduction.each.steps) == 1 and not self._machine.buffers  # an operand as it is
         if self._direct:
@@ -82,6 +83,13 @@ class ReducePlan:
             viewer(layout_of(layout.dtype, self._walk.shape, step))
             for layout, step in zip(layouts, self._walk.steps, strict=False)
         ]
+        values = layout_of(reduction.each.steps[reduction.each.results[0]].dtype, self._walk.shape)
+        whole = len(self._walk.blocks) == 1 and self._machine.calls > 1 and values.dtype.np == held_dtype
+        self._native = None
+        if whole:
+            walk = self._walk._replace(steps=(*self._walk.steps[:-1], values.strides))
+            sizes = [one.dtype.itemsize for one in (*layouts, values)]
+            self._native = Native(reduction.each, walk, sizes)
         self._view_out = viewer(layout_of(out.dtype, self._kept, self._walk.steps[-1]))
 
     def __call__(self, operands: Sequence[int], scalars: Sequence[Any] | None, out: int) -> None:
@@ -139,6 +147,11 @@ class ReducePlan:
             return
         numbers = self._numbers(scalars)
         held = computed_in(reduction.accumulator)
+        if self._native is not None:
+            values = np.empty(self._walk.shape, held)
+            if self._native.run((*operands, values.ctypes.data), numbers):
+                yield self._walk.blocks[0], values
+                return
         rooms: dict[tuple[int, ...], tuple[Array, list[Array]]] = {}
         for block in self._walk.blocks:
             inputs = [array[block] for array in arrays]

@@ -23,6 +23,7 @@ from callboard.device import forkguard
 from callboard.device.client.deferred import Deferred
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Entry, GuardedKey, origin_of, request_key
+from callboard.device.client.line.leaving import Left
 from callboard.device.client.line.outbox import Outbox
 from callboard.device.client.line.plans import ClientPlan, check_overlaps
 from callboard.device.client.line.replies import reply_to
@@ -68,6 +69,8 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
+        config: The settings of the device.
+        left: Called when a task that awaited a reply was cancelled. Any thread.
         interrupted: Called when Ctrl-C has ended a wait for a reply. Any thread.
         called, failures: Ops by tag, and those that failed, while telemetry was on.
         recorded: Reports the work of the device to a log; None if it is not recorded.
@@ -97,7 +100,7 @@ class OpPort:
         self.unanswered = Unanswered(self, name)
         self.backend = backend
         self._libraries = libraries
-        self._config = config
+        self.config = config
         self._report = report
         self._plans: dict[bytes, ClientPlan] = {}
         self._room = config.pending_capacity
@@ -109,6 +112,7 @@ class OpPort:
         self.peer: Any = None
         self.sources: dict[int, OpPort | None] = {}
         self.chains: Any = None
+        self.left = Left(self)
         self.interrupted: Callable[[], None] = lambda: None
         self._waiting = RoomQueue()
         forkguard.guard(self)
@@ -366,7 +370,7 @@ class OpPort:
 
     def ready(self, host: Host) -> None:
         """Send the ops that were accepted before a context was ready."""
-        self._room = self._config.max_in_flight
+        self._room = self.config.max_in_flight
         self.outbox.ready(host)
         self._waiting.poll()
 
@@ -380,7 +384,7 @@ class OpPort:
         Returns:
             The number of ops that failed.
         """
-        self._room = self._config.pending_capacity
+        self._room = self.config.pending_capacity
         # Other threads may be submitting. They read these three in the opposite order: an op noted in the new `entries`
         # belongs to the new generation and is in the new queue; one noted in the old `entries` is failed below or by
         # `submit` itself.
@@ -451,8 +455,8 @@ class OpPort:
             ValueError: More than there will ever be room for.
             DeviceStopped
         """
-        if n > self._config.max_in_flight:
-            raise ValueError(f"room for {n} ops; max_in_flight is {self._config.max_in_flight}")
+        if n > self.config.max_in_flight:
+            raise ValueError(f"room for {n} ops; max_in_flight is {self.config.max_in_flight}")
         await self.until(lambda: len(self.unanswered.entries) + n <= self._room)
         if self.stopped is not None:
             raise self.why_stopped()
@@ -474,16 +478,11 @@ class OpPort:
     def _no_room(self) -> AccelError:
         if self._forked:
             raise forkguard.forked_error(f"device {self.name}")
-        error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self._config)
+        error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self.config)
         error.__cause__ = self._stopped_by
         if isinstance(error, MailboxFull):
             error.more = self._more
         return refusals.marked(error, self.name, self.generation)
-
-    @property
-    def config(self) -> DeviceConfig:
-        """The settings of the device."""
-        return self._config
 
     def why_stopped(self) -> DeviceStopped:
         """A new error for something that needs the device, which has stopped."""
