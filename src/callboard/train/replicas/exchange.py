@@ -4,11 +4,15 @@ The ranks are the actors themselves, in a communicator of their own: no message 
 them. The application ends it for all when one is lost, so none waits for another for ever.
 """
 
+import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from callboard.device.protocol.residents.actor import HostContext
+from callboard.core.errors import LibraryError, WorldLost
 from callboard.kernel.collective.part import Part, ReduceOp, Step
+
+if TYPE_CHECKING:
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["Exchange"]
 
@@ -20,15 +24,15 @@ class Exchange:
     """This actor among the others.
 
     Args:
-        ctx: The actor's.
+        device: The actor's: collectives are enqueued behind its work. Or one beside it: work goes on meanwhile.
 
     Attributes:
         rank, size: Number of this actor, and of all.
     """
 
-    def __init__(self, ctx: HostContext) -> None:
+    def __init__(self, device: "LocalDevice") -> None:
         self.rank, self.size = 0, 1
-        self._ctx = ctx
+        self._device = device
         self._world: int | None = None
         self._call = 0
 
@@ -36,8 +40,10 @@ class Exchange:
 
     def offer(self, world: int, rank: int, size: int) -> bytes:
         """Leave the communicator before, and begin the next one, as this rank of so many."""
-        collective = self._ctx.device.collective
+        collective = self._device.collective
         if self._world is not None:
+            with contextlib.suppress(LibraryError, WorldLost):  # of a step that has failed
+                self.wait()
             collective.leave(world=self._world)
         self._world, self._call = world, 0
         self.rank, self.size = rank, size
@@ -46,21 +52,31 @@ class Exchange:
     def join(self, offers: Sequence[bytes]) -> str:
         """Begin to connect to the others."""
         assert self._world is not None
-        return self._ctx.device.collective.join(self._world, offers).result()
+        return self._device.collective.join(self._world, offers).result()
 
     def look(self) -> str:
         """``"ready"``, ``"joining"``, or why it is neither."""
         assert self._world is not None
-        return self._ctx.device.collective.look(self._world).result()
+        return self._device.collective.look(self._world).result()
 
-    def rehearse(self) -> None:
-        """Load what the first collective of a process loads."""
+    def wait(self) -> None:
+        """Wait until all collectives are done.
+
+        Raises:
+            WorldLost, LibraryError: One has failed.
+        """
+        self._device.synchronize()
+
+    def rehearse(self, x: Any) -> None:
+        """Load what the first collective of a process loads.
+
+        Args:
+            x: Some tensor of the device.
+        """
         self.join([self.offer(ALONE, 0, 1)])
-        self._call_of(
-            [Step("all_reduce", op="sum", both=0)], inouts=(_torch().zeros(1, device=self._ctx.torch_device),)
-        )
-        self._ctx.device.synchronize()
-        self._ctx.device.collective.leave(world=ALONE)
+        self._call_of([Step("all_reduce", op="sum", both=0)], inouts=(x,))
+        self.wait()
+        self._device.collective.leave(world=ALONE)
 
     # -- collectives ---------------------------------------------------------------------------------------------------
 
@@ -133,7 +149,7 @@ class Exchange:
     ) -> None:
         assert self._world is not None
         after, self._call = self._call, self._call + 1
-        self._ctx.device.collective.run(
+        self._device.collective.run(
             part=Part(self.rank, self.size, tuple(steps)),
             world=self._world,
             call=self._call,

@@ -4,7 +4,9 @@ import copy
 import importlib
 import math
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -16,8 +18,12 @@ from callboard.train.kinds import loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.reducer import Reducer
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.states import State, pack, unpack
+
+if TYPE_CHECKING:
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["Replica", "Taken", "Update"]
 
@@ -73,14 +79,15 @@ class Replica(ResidentActor):
         self._whole = self._built()
 
     def setup(self, ctx: HostContext) -> None:
-        self._enter(ctx)
+        self._enter(ctx, ctx.device.beside())
         model, self._whole = self._whole, None
         self._use(model)
+        self._reducer = Reducer(self._parameters, self._exchange)
 
-    def _enter(self, ctx: HostContext) -> None:
+    def _enter(self, ctx: HostContext, exchanging: "LocalDevice") -> None:
         self._ctx = ctx
         self._device = ctx.torch_device
-        self._exchange = Exchange(ctx)
+        self._exchange = Exchange(exchanging)
 
     def _built(self) -> Any:
         """The model, on the host."""
@@ -103,7 +110,6 @@ class Replica(ResidentActor):
         self._parameters = parameters
         self._buffers = list(model.buffers())
         self._buckets, self._averages = self._new_buckets()
-        self._lent = False
         self._optimizer = optimizer_of(self._job.optimizer, parameters)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
         self._updates = 0
@@ -112,7 +118,7 @@ class Replica(ResidentActor):
 
     def warm_up(self, ctx: HostContext) -> None:
         rehearse(self._job, ctx)
-        Exchange(ctx).rehearse()
+        Exchange(ctx.device.beside()).rehearse(self._torch.zeros(1, device=ctx.torch_device))
 
     # -- among the others ----------------------------------------------------------------------------------------------
 
@@ -140,20 +146,25 @@ class Replica(ResidentActor):
         """
         began = time.perf_counter_ns()
         self._restore(step)
-        if self._lent:  # to a collective that failed, and may yet write
+        if self._reducer.lent:
             self._buckets, self._averages = self._new_buckets()
+        self._reducer.begin(self._buckets)
         seeded(seed_of(self._job.seed, step, self._exchange.rank))
-        loss = self._passes(total, batch)
+        loss = self._passes(total, batch, self._reducer.watching)
         micros = (time.perf_counter_ns() - began) // 1000
-        self._lent = True
         whole = self._torch.full((1,), loss, dtype=self._torch.float64, device=self._device)
-        self._exchange.add_up([*self._buckets.flats, whole], self._averages.flats)
-        self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
-        self._lent = False
+        self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
         return Taken(self._updated(step, self._buckets.norm(), float(whole) / total), micros)
 
-    def _passes(self, total: int, batch: Batch) -> float:
-        """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses."""
+    def _passes(
+        self, total: int, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> float:
+        """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses.
+
+        Args:
+            total, batch: See :meth:`take`.
+            last: The context of the last backward pass.
+        """
         torch = self._torch
         self._buckets.zero()
         rows = rows_of(batch)
@@ -164,7 +175,9 @@ class Replica(ResidentActor):
             count = min(size, rows - start)
             with torch.autocast(self._device.type, torch.bfloat16, enabled=self._job.precision == "bf16"):
                 mean = self._mean_loss(some)
-            (mean * (count / total)).backward()
+            watched = last() if start + size >= rows else nullcontext()
+            with watched, torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
+                (mean * (count / total)).backward()
             loss += mean.detach().double() * count
         self._buckets.collect()
         self._averages.collect()

@@ -53,7 +53,7 @@ class TensorShard(Replica):
             importlib.import_module(f"callboard.train.tensor.{name}")
 
     def setup(self, ctx: HostContext) -> None:
-        self._enter(ctx)
+        self._enter(ctx, ctx.device)
         self._entered: tuple[int, int] | None = None
 
     # -- among the others ----------------------------------------------------------------------------------------------
@@ -104,8 +104,7 @@ class TensorShard(Replica):
         began = time.perf_counter_ns()
         self._restore(step)
         seeded(seed_of(self._job.seed, step, -1))
-        with self._torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
-            loss = self._passes(total, batch)
+        loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         norm = self._norm()
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
