@@ -82,14 +82,23 @@ class Exchange:
 
     def add_up(self, sums: Sequence[Any], averages: Sequence[Any]) -> None:
         """Have arrays become the sums of all actors', and others those of the first, in place and in one call."""
-        count = len(sums)
-        steps = [Step("all_reduce", op="sum", both=at) for at in range(count)]
-        if self.rank:
-            steps += [Step("broadcast", root=0, target=at) for at in range(len(averages))]
-            self._run(steps, inouts=sums, outs=averages)
-        else:
-            steps += [Step("broadcast", root=0, both=count + at) for at in range(len(averages))]
-            self._run(steps, inouts=(*sums, *averages))
+        self._take(sums, [(0, one) for one in averages])
+
+    def hand_out(self, arrays: Sequence[tuple[int, Any]]) -> None:
+        """Have arrays become those of the actor whose rank each one is given with, in place and in one call."""
+        self._take([], arrays)
+
+    def _take(self, sums: Sequence[Any], given: Sequence[tuple[int, Any]]) -> None:
+        inouts, outs = list(sums), list[Any]()
+        steps = [Step("all_reduce", op="sum", both=at) for at in range(len(sums))]
+        for root, array in given:
+            if root == self.rank:
+                steps.append(Step("broadcast", root=root, both=len(inouts)))
+                inouts.append(array)
+            else:
+                steps.append(Step("broadcast", root=root, target=len(outs)))
+                outs.append(array)
+        self._run(steps, inouts=inouts, outs=outs)
 
     def all_reduce(self, x: Any, op: ReduceOp = "sum") -> Any:
         """The sum (or maximum) of all actors' tensors, a new one."""

@@ -17,7 +17,7 @@ from callboard.train.batches import Batch, part, rows_of, shares
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.running.laps import Laps
-from callboard.train.states import Kept, State
+from callboard.train.states import Kept, State, check_alike, merged
 
 __all__ = ["Members"]
 
@@ -33,19 +33,24 @@ _log = logging.getLogger(__name__)
 class Members:
     """The replicas that take part, in the order of their ranks.
 
+    Args:
+        props: Makes a replica.
+        partial: Each has the optimizer's state of some parameters only.
+
     Attributes:
         devices: Their devices.
         replicas: The actors, one beside each device.
         begun, loss, micros, laps: See :class:`.Participants`.
     """
 
-    def __init__(self, props: Props[Replica]) -> None:
+    def __init__(self, props: Props[Replica], *, partial: bool = False) -> None:
         self.devices: list[Device] = []
         self.replicas: list[ResidentRef[Replica]] = []
         self.begun = 0
         self.micros: tuple[int, ...] = ()
         self.laps = Laps()
         self._props = props
+        self._partial = partial
         self._generations: list[int] = []
         self._number: int | None = None  # of the communicator that they share
 
@@ -73,7 +78,7 @@ class Members:
     @property
     def copied(self) -> bool:
         """What is lost with a device is on another one, too."""
-        return len(self.devices) > 1
+        return len(self.devices) > 1 and not self._partial
 
     def doubt(self) -> None:
         """Something failed: look at every replica again before the next step."""
@@ -83,36 +88,55 @@ class Members:
         """Wait for lost devices, and bring all replicas to the state of the most advanced one.
 
         Args:
-            kept: The state for the case that no replica has one. None: that which the first one was built with.
+            kept: The state for the case that no replica has one, or that one has lost what no other has. None: that
+                which the model was built with.
 
         Returns:
-            The last update of the most advanced replica.
+            The last update.
 
         Raises:
             ContextLost: Another device was lost meanwhile: try again.
             DeviceStopped: The last device has stopped for good.
+            ValueError, TypeError: They cannot be at one.
         """
         self._abort("a device was lost")
         await self._without_stopped()
         self.laps.lap("ready")
         generations = [device.generation for device in self.devices]
-        done: list[Update] = await every(replica.call(Replica.done) for replica in self.replicas)
-        best = max(done, key=lambda update: update.step)
-        if best.step < 0 and kept is not None:
-            done = await self.load(kept)
-            best = done[0]
-        elif best.step < 0:
-            await self.replicas[0].call(Replica.begin)
-            best = done[0] = await self.replicas[0].call(Replica.done)
-        donor = next(rank for rank, update in enumerate(done) if update.step == best.step)
-        behind = [rank for rank, update in enumerate(done) if update.step < best.step]
-        if behind:
-            state = await self.replicas[donor].call(Replica.state, False)
-            await every(self._give(state, rank) for rank in behind)
+        best = await self._at_one(await self._entered(kept is None), kept)
         self.laps.lap("state")
         await self._connect()
         self.laps.lap("joined")
         self._generations = generations
+        return best
+
+    async def _entered(self, is_first: bool) -> list[Update]:
+        """The last updates of all, who know their ranks now.
+
+        Args:
+            is_first: There is no state yet but that which the model is built with.
+        """
+        size = len(self.replicas)
+        return await every(replica.call(Replica.enter, rank, size) for rank, replica in enumerate(self.replicas))
+
+    async def _at_one(self, done: list[Update], kept: Kept | None) -> Update:
+        """Bring all to one state, whose update is returned.
+
+        Args:
+            done: Their last updates.
+            kept: See :meth:`agree`.
+        """
+        best = max(done, key=lambda update: update.step)
+        behind = [rank for rank, update in enumerate(done) if update.step < best.step]
+        if kept is not None and (best.step < 0 or (behind and not self.copied)):
+            return (await self.load(kept))[0]
+        if best.step < 0:
+            best = await self.replicas[0].call(Replica.begin)
+            behind = list(range(1, len(done)))
+        if behind:
+            donor = next(rank for rank in range(len(done)) if rank not in behind)
+            state = await self.replicas[donor].call(Replica.state, False)
+            await every(self._give(state, rank) for rank in behind)
         return best
 
     async def _connect(self) -> None:
@@ -197,7 +221,12 @@ class Members:
 
     async def state(self) -> State:
         """The state of all, in host memory."""
-        return await self.replicas[0].call(Replica.state, True)
+        if not self._partial:
+            return await self.replicas[0].call(Replica.state, True)
+        calls = (replica.call(Replica.state, True, not rank) for rank, replica in enumerate(self.replicas))
+        parts: list[State] = await every(calls)
+        check_alike(parts)
+        return await asyncio.to_thread(merged, parts)
 
     async def flops(self, batch: Batch) -> float:
         """Operations that a sample of this batch costs, forward and backward."""

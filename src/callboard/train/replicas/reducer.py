@@ -1,7 +1,8 @@
-"""``Reducer``: the gradients of all replicas added up, bucket by bucket, while the backward pass computes the others."""
+"""``Reducer``: the gradients of all replicas added up, bucket by bucket, while the backward pass goes on."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from callboard.train.replicas.buckets import Buckets
@@ -32,7 +33,7 @@ class Reducer:
         self._left = 0  # buckets that are not being added up
         self._missing: list[set[int]] | None = None  # in the pass that is watched: parameters of each bucket
         for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._arrived)
+            parameter.register_post_accumulate_grad_hook(_weak(self._arrived))
 
     def begin(self, buckets: Buckets) -> None:
         """A step begins, with its gradients in these buckets."""
@@ -85,3 +86,15 @@ class Reducer:
         missing[at].discard(one)
         while self._left > 1 and not missing[self._left - 1]:
             self._start()
+
+
+def _weak(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The method, as long as its object is alive: parameters keep their hooks alive, and the buckets the parameters."""
+    known = weakref.WeakMethod(method)
+
+    def call(given: Any) -> None:
+        found = known()
+        if found is not None:
+            found(given)
+
+    return call

@@ -122,6 +122,10 @@ class Replica(ResidentActor):
 
     # -- among the others ----------------------------------------------------------------------------------------------
 
+    def enter(self, rank: int, size: int) -> Update:
+        """Be this one of so many; the last update."""
+        return self._done
+
     def offer(self, world: int, rank: int, size: int) -> bytes:
         """See :meth:`.Exchange.offer`."""
         return self._exchange.offer(world, rank, size)
@@ -204,7 +208,7 @@ class Replica(ResidentActor):
             if self._job.gradient_clip is not None:
                 self._buckets.scale(min(1.0, self._job.gradient_clip / (norm + 1e-6)))
             self._done = Update(-1)  # of no step, if it fails midway
-            self._optimizer.step()
+            self._update()
             self._updates += 1
         else:
             self._restore(step)  # running means of what was not finite
@@ -213,6 +217,10 @@ class Replica(ResidentActor):
         self._done = Update(step, norm, lr[0], skipped, loss)
         self._before = (0, [])
         return self._done
+
+    def _update(self) -> None:
+        """New weights, from the gradients in the buckets."""
+        self._optimizer.step()
 
     def done(self) -> Update:
         """The last update."""
@@ -262,20 +270,22 @@ class Replica(ResidentActor):
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self) -> Update:
         """Take the weights that the model was built with."""
         self._done = Update(0)
+        return self._done
 
-    def state(self, on_host: bool) -> State:
+    def state(self, on_host: bool, weights: bool = True) -> State:
         """Weights, the optimizer's state and what belongs to them.
 
         Args:
             on_host: Copied now, as NumPy arrays; else refs to the arrays themselves.
+            weights: With the weights.
         """
         begun, _ = self._before
         if begun > self._done.step:  # a step that was not completed has changed running means
             self._restore(begun)
-        own = self._model.state_dict(), self._optimizer.state_dict(), self._rates
+        own = self._model.state_dict() if weights else {}, self._optimizer.state_dict(), self._rates
         share = self._ctx.host if on_host else self._ctx.ref
         return pack(own, self._done.step, self._updates, share, self._device)
 
@@ -283,12 +293,16 @@ class Replica(ResidentActor):
         """Take another replica's state."""
         model, optimizer, rates = unpack(state)
         self._model.load_state_dict(model)
-        self._optimizer.load_state_dict(optimizer)
+        self._optimizer.load_state_dict(self._own(optimizer))
         self._rates = rates
         self._updates = state.updates
         self._done = Update(state.step)
         self._before = (0, [])
         return self._done
+
+    def _own(self, optimizer: dict[str, Any]) -> dict[str, Any]:
+        """What this replica keeps of an optimizer's state."""
+        return optimizer
 
 
 def _several(inputs: Any) -> tuple[Any, ...]:
