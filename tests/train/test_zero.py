@@ -1,12 +1,13 @@
 """``shard="zero1"``: the bits of replicas that have the whole optimizer's state, with a share of it on each."""
 
+import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.train.test_data_parallel import killing, normed, numbers
-from tests.train.training_lab import batches, mlp
+from tests.train.training_lab import batches, dropping, mlp
 
 import callboard as cb
 from callboard.train.replicas import buckets
@@ -171,4 +172,21 @@ async def test_a_lost_device_changes_no_number(devices: list[cb.Device], monkeyp
             found = await training.state_dict()
     assert numbers(disturbed) == numbers(calm)
     assert sum(one.repeats for one in disturbed) >= 1
+    assert same(expected, found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_devices_killed_at_random_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
+    data, draw = batches(24, 7), random.Random(5)
+    names = ["cpu:0", "cpu:1"]
+    async with trainer(names, model=dropping) as training:
+        calm = await killing(training, data, {})
+        expected = await training.state_dict()
+    kills = {number: draw.choice([[0], [1], [0, 1]]) for number in range(3, 24, 5)}
+    async with trainer(names, model=dropping, snapshot_every=4) as training:
+        disturbed = await killing(training, data, kills)
+        found = await training.state_dict()
+    assert numbers(disturbed) == numbers(calm)
     assert same(expected, found)
