@@ -18,7 +18,7 @@ from callboard.device.client.handle import Device
 from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, now
 from callboard.train.batches import Batch, as_arrays, rows_of, tokens_of
-from callboard.train.checkpoints import read, write
+from callboard.train.checkpoints import read, write, write_dcp
 from callboard.train.errors import NotFinite, TrainerClosed
 from callboard.train.job import Job
 from callboard.train.opening import Opened
@@ -337,6 +337,20 @@ class Trainer(Handle):
             members = self._training()
             state, cursor = await self._settled(members, members.state), self.cursor
         return await asyncio.to_thread(write, Path(folder), state, cursor, keep)
+
+    async def save_dcp(self, folder: str | Path) -> None:
+        """Write weights and the optimizer's state as a checkpoint of ``torch.distributed.checkpoint``.
+
+        Its keys are ``model`` and ``optimizer``, with what torch's ``get_state_dict`` gives for them: also modules of
+        FSDP can load it. :meth:`resume` does not read it.
+
+        Args:
+            folder: The checkpoint's own; one that is there is replaced, once this one is complete.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        await asyncio.to_thread(write_dcp, Path(folder), await self.state())
 
     async def resume(self, folder: str | Path) -> int:
         """Go on from a checkpoint: weights, optimizer, random numbers and place in the data are as they were.

@@ -285,7 +285,8 @@ class Replica(ResidentActor):
         begun, _ = self._before
         if begun > self._done.step:  # a step that was not completed has changed running means
             self._restore(begun)
-        own = self._model.state_dict() if weights else {}, self._optimizer.state_dict(), self._rates
+        optimizer = {**self._optimizer.state_dict(), "names": self._names()}
+        own = self._model.state_dict() if weights else {}, optimizer, self._rates
         share = self._ctx.host if on_host else self._ctx.ref
         return pack(own, self._done.step, self._updates, share, self._device)
 
@@ -299,6 +300,11 @@ class Replica(ResidentActor):
         self._done = Update(state.step)
         self._before = (0, [])
         return self._done
+
+    def _names(self) -> list[str]:
+        """Names of the parameters, by their numbers in the optimizer's state."""
+        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
+        return [names[id(one)] for group in self._optimizer.param_groups for one in group["params"]]
 
     def _own(self, optimizer: dict[str, Any]) -> dict[str, Any]:
         """What this replica keeps of an optimizer's state."""

@@ -83,10 +83,8 @@ class TensorShard(Replica):
             if self._job.loss is not None:
                 self._loss = loss_of_cut(self._job.loss, self._flow)
             self._entered = rank, size
-        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
-        order = [names[id(one)] for group in self._optimizer.param_groups for one in group["params"]]
         draws = any(_probability(one) for one in self._model.modules())
-        return Entered(Division(self._cuts, order), weights, os.getpid(), draws)
+        return Entered(Division(self._cuts, self._names()), weights, os.getpid(), draws)
 
     def done(self) -> Update:
         return Update(-1) if self._entered is None else self._done
