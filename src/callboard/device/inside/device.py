@@ -104,6 +104,8 @@ class LocalDevice(DeviceApi[Blocking]):
         Each begins when all is done that has been enqueued on the actor's stream by then; also on a CPU, the call does
         not wait for it. Nothing here waits for such an op: before its arrays are read or written, call
         :meth:`synchronize` of the device that is returned. The arrays are kept alive until then.
+
+        Operands are its own refs and arrays of torch, NumPy and others, not refs of this device.
         """
         device = LocalDevice(self._site, self._port.stream)
         self._beside.append(device)
