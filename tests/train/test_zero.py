@@ -89,7 +89,7 @@ async def test_each_has_its_share(devices: list[cb.Device]) -> None:
     async with trainer(devices) as training:
         await training.step(batches(1, 6)[0])
         members: Any = training._training()
-        states = [unpack(await replica.call(Replica.state, True, False)) for replica in members.replicas]
+        states = [unpack(await replica.call(Replica.state, True, False)) for replica in members.actors]
     assert [model for model, _, _ in states] == [{}, {}, {}]
     shares = [sorted(optimizer["state"]) for _, optimizer, _ in states]
     assert sorted(number for share in shares for number in share) == [0, 1, 2, 3]

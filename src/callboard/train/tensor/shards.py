@@ -28,7 +28,7 @@ class Shards(Members):
 
     @property
     def _shards(self) -> list[ResidentRef[TensorShard]]:
-        return cast(list[ResidentRef[TensorShard]], self.replicas)
+        return cast(list[ResidentRef[TensorShard]], self.actors)
 
     async def _entered(self, is_first: bool) -> list[Update]:
         size = len(self.devices)
@@ -39,7 +39,7 @@ class Shards(Members):
         self._division = entered[0].division
         return await every(shard.call(TensorShard.done) for shard in self._shards)
 
-    async def _at_one(self, done: list[Update], kept: Kept | None) -> Update:
+    async def _brought(self, done: list[Update], kept: Kept | None) -> Update:
         if len({update.step for update in done}) == 1 and done[0].step >= 0:
             return done[0]
         if kept is not None:
@@ -48,14 +48,9 @@ class Shards(Members):
         return begun[0]
 
     def _parts(self, batch: Batch) -> list[Batch]:
-        return [batch] * len(self.replicas)
+        return [batch] * len(self.actors)
 
     async def load(self, kept: Kept) -> list[Update]:
-        """Give every shard its part of this state.
-
-        Raises:
-            RuntimeError: It is of another model.
-        """
         assert self._division is not None
         parts = kept.parts
         if kept.cut != self._division or len(parts) != len(self.devices):
@@ -64,12 +59,10 @@ class Shards(Members):
         return await every(shard.call(TensorShard.load, part) for shard, part in zip(self._shards, parts, strict=True))
 
     async def state(self) -> State:
-        """The state of the whole model, in host memory, as one device would have it."""
         kept = await self.keep()
         return await asyncio.to_thread(joined, kept.parts, kept.cut)
 
     async def keep(self) -> Kept:
-        """The states of the shards, in host memory."""
         parts: list[State] = await every(shard.call(TensorShard.state, True) for shard in self._shards)
         check_alike(parts)
         return Kept(parts, self._division)
