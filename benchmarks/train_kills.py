@@ -28,6 +28,8 @@ import callboard as cb
 ROWS, WIDTH = 7, 8
 """Samples of a batch, uneven for two devices, and features."""
 
+TRAINERS = "data", "zero", "tensor", "pipeline"
+
 TIME = 300.0
 """Seconds that a step may take."""
 
@@ -50,8 +52,8 @@ def trainer(name: str, devices: list[cb.Device]) -> Any:
         "snapshot_every": 5,
         "gradient_clip": 1.0,
     }
-    if name == "data":
-        return cb.DataParallelTrainer(model, **given)
+    if name in ("data", "zero"):
+        return cb.DataParallelTrainer(model, shard=None if name == "data" else "zero1", **given)
     if name == "tensor":
         return cb.TensorParallelTrainer(model, plan={"3": "column", "4": "row"}, **given)
     return cb.PipelineParallelTrainer(model, stages=2, micro_batch_size=5, pipeline_schedule="zero-bubble", **given)
@@ -131,7 +133,7 @@ def equal(calm: tuple[list[Any], dict[str, Any]], disturbed: tuple[list[Any], di
 def main() -> None:
     def extend(parser: Any) -> None:
         parser.add_argument("--kills", type=int, default=100, help="of each trainer (default 100)")
-        parser.add_argument("--trainer", choices=["data", "tensor", "pipeline"], help="all of them by default")
+        parser.add_argument("--trainer", choices=TRAINERS, help="all of them by default")
         parser.add_argument("--seed", type=int, default=0)
 
     given = arguments(__doc__, rounds=1, extend=extend)
@@ -142,7 +144,7 @@ def main() -> None:
     record, failed = Record("train_kills", given), False
     draw = np.random.default_rng(given.seed)
     data = [tuple(draw.standard_normal((2, ROWS, WIDTH)).astype("f4")) for _ in range(3 * kills + 2)]
-    for name in [given.trainer] if given.trainer else ["data", "tensor", "pipeline"]:
+    for name in [given.trainer] if given.trainer else TRAINERS:
         killed = Run(kind, given.seed)
         calm = asyncio.run(Run(kind, given.seed).train(name, data, 0))
         disturbed = asyncio.run(killed.train(name, data, kills))

@@ -103,6 +103,15 @@ async def test_a_run_that_was_terminated_and_resumed_equals_one_that_was_not(her
         assert len({place.read_bytes() for place in places}) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_checkpoint_of_torch_at_the_end(here: Path) -> None:
+    command = [sys.executable, "-m", "callboard", "train", "trained_app:run", "--steps", "2", "--dcp", "dcp"]
+    done = subprocess.run(command, cwd=here, text=True, capture_output=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert (here / "dcp" / ".metadata").is_file()
+
+
 async def test_settings_are_parameters_of_the_function_and_fields_of_the_run(here: Path) -> None:
     given = settings_of(["width=4", "lr=0.5", "batch_size=16", "shuffle=false", "keep=none", "checkpoints=a"])
     run = await find_run("trained_app:run", given)

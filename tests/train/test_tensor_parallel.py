@@ -80,7 +80,7 @@ async def test_a_lost_shard_changes_no_number(monkeypatch: pytest.MonkeyPatch) -
         async with trainer(pair, dropping) as training:
             calm = await run(training, {})
             expected = await training.state_dict()
-            shards = training._training().replicas  # type: ignore[attr-defined]
+            shards = training._training().actors  # type: ignore[attr-defined]
             models = [unpack(await shard.call(TensorShard.state, True))[0] for shard in shards]
         async with trainer(pair, dropping, snapshot_every=2) as training:
             disturbed = await run(training, {3: 1})

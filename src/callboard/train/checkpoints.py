@@ -4,18 +4,21 @@
 the place in the data, for ``torch.load(..., weights_only=True)``.
 """
 
+import contextlib
 import os
 import pickle
 import re
 import shutil
 import threading
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from callboard.train.running.sampling import Cursor
 from callboard.train.states import State, pack, unpack
 
-__all__ = ["latest", "read", "write"]
+__all__ = ["latest", "read", "write", "write_dcp"]
 
 NAME = re.compile(r"step-(\d{8,})")
 
@@ -53,7 +56,6 @@ def _write(folder: Path, state: State, cursor: Cursor) -> Path:
 
     model, optimizer, rates = unpack(state)
     place = folder / f"step-{state.step:08}"
-    partial = folder / f".{place.name}.partial"
     rest = {
         "optimizer": optimizer,
         "rates": rates,
@@ -64,9 +66,7 @@ def _write(folder: Path, state: State, cursor: Cursor) -> Path:
         "others": {name: value for name, value in model.items() if not isinstance(value, torch.Tensor)},
     }
     tensors = {name: value.contiguous() for name, value in model.items() if isinstance(value, torch.Tensor)}
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+    with _complete(place) as partial:
         try:
             save_file(tensors, partial / "model.safetensors")
             torch.save(rest, partial / "trainer.pt")
@@ -81,14 +81,65 @@ def _write(folder: Path, state: State, cursor: Cursor) -> Path:
             ) from error
         except Exception as error:  # both wrap what the system said
             raise OSError(f"the checkpoint cannot be written to {folder}: {error}") from error
+    return place
+
+
+def write_dcp(folder: Path, state: State) -> None:
+    """Write a state as torch.distributed.checkpoint does, with the names of its ``get_state_dict``.
+
+    Args:
+        folder: The checkpoint's own; one that is there is replaced once this one is complete.
+        state: On the host.
+
+    Raises:
+        OSError: It cannot be written; nothing of it is left.
+    """
+    with _writing, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is")  # one process writes
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        model, optimizer, _ = unpack(state)
+        rules = optimizer if isinstance(optimizer, list) else [optimizer]
+        whole = {"model": model, "optimizer": _by_name([rule for rule in rules if rule is not None])}
+        with _complete(folder) as partial:
+            try:
+                save(whole, checkpoint_id=partial, no_dist=True)
+            except Exception as error:  # it wraps what the system said
+                raise OSError(f"the checkpoint cannot be written to {folder}: {error}") from error
+
+
+def _by_name(rules: list[Any]) -> dict[str, Any]:
+    """The state of one optimizer for all weights, by their names; groups of alike settings are one."""
+    state: dict[str, Any] = {}
+    groups: list[dict[str, Any]] = []
+    for rule in rules:
+        names = rule["names"]
+        state |= {names[at] if isinstance(at, int) else at: values for at, values in rule["state"].items()}
+        for group in rule["param_groups"]:
+            own, settings = [names[at] for at in group["params"]], {**group, "params": []}
+            alike = next((one for one in groups if {**one, "params": []} == settings), None)
+            if alike is None:
+                groups.append({**group, "params": own})
+            else:
+                alike["params"] += own
+    return {"state": state, "param_groups": groups}
+
+
+@contextlib.contextmanager
+def _complete(place: Path) -> Iterator[Path]:
+    """A folder to write to, which becomes this one when all is written; nothing half written stays."""
+    partial = place.with_name(f".{place.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        yield partial
         for path in [*partial.iterdir(), partial]:
             _sync(path)
         _replace(partial, place)
-        _sync(folder)
-    except BaseException:  # nothing half written stays, whatever ends it
+        _sync(place.parent)
+    except BaseException:  # whatever ends it
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return place
 
 
 def _replace(partial: Path, place: Path) -> None:

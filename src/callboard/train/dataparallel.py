@@ -9,9 +9,16 @@ from callboard.train.job import Job
 from callboard.train.kinds import Loss, Optimizer
 from callboard.train.replicas.members import Members
 from callboard.train.replicas.replica import Replica
+from callboard.train.replicas.zero import ZeroReplica
 from callboard.train.trainer import Trainer
 
 __all__ = ["DataParallelTrainer"]
+
+USE = "use 'zero1', or None: each device has all of the optimizer's state"
+FSDP = (
+    "torch's fully_shard needs process groups of torch.distributed, which cannot replace a lost device; use 'zero1' "
+    "for a large state of the optimizer, TensorParallelTrainer or PipelineParallelTrainer for a large model"
+)
 
 
 class DataParallelTrainer(Trainer):
@@ -46,6 +53,9 @@ class DataParallelTrainer(Trainer):
             its loss (or an object with an attribute ``loss``) when it is called with the batch.
         devices: Open devices, or names of devices that the trainer opens, each in a process of its own with a hot
             standby, and closes at its end.
+        shard: ``"zero1"``: each device has the optimizer's state of its share of the parameters only, updates these,
+            and gets the others from their devices. The numbers are the same. When a device is lost, no other one has
+            its share: all go back to the last snapshot. Optimizers that look at several parameters at once are refused.
         gradient_clip, schedule, micro_batch_size, precision, seed, deterministic: See :class:`.Job`.
         not_finite: What follows a gradient with NaN or infinity: ``"skip"`` the update (ten in a row are an error),
             ``"stop"``: raise :class:`.NotFinite`, or ``"roll_back"`` to the last snapshot, without the batches since.
@@ -66,6 +76,7 @@ class DataParallelTrainer(Trainer):
         optimizer: Optimizer,
         loss: Loss | None,
         devices: Sequence[Device | str] = ("auto",),
+        shard: str | None = None,
         gradient_clip: float | None = None,
         schedule: Callable[[int], float] | None = None,
         micro_batch_size: int | None = None,
@@ -80,8 +91,12 @@ class DataParallelTrainer(Trainer):
         job = Job(model, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic)
         super().__init__("DataParallelTrainer", job, devices, not_finite, snapshot_every, flops_per_sample, peak_flops)
 
+        if shard not in (None, "zero1"):
+            raise ValueError(f"DataParallelTrainer: shard is {shard!r}; {FSDP if shard == 'fsdp2' else USE}")
+        self._shard = shard
+
     def _participants(self, job: Job) -> Members:
-        return Members(Props(Replica, job))
+        return Members(Props(Replica if self._shard is None else ZeroReplica, job), partial=self._shard is not None)
 
     async def set_replicas(self, devices: Sequence[Device | str]) -> None:
         """Train on these devices from the next step on; those that come get the weights of those that stay.

@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard.train.replicas.eager import as_eager, spare_compiler
 
-__all__ = ["Loss", "LossKind", "Optimizer", "OptimizerKind", "loss_of", "optimizer_of"]
+__all__ = ["Loss", "LossKind", "Optimizer", "OptimizerKind", "loss_of", "optimizer_of", "refuse"]
 
 
 class OptimizerKind:
@@ -131,6 +131,26 @@ def optimizer_of(kind: Optimizer, parameters: list[Any]) -> Any:
     if not isinstance(made, torch.optim.Optimizer):
         raise TypeError(f"optimizer gave {made!r:.80}; it must give a torch.optim.Optimizer for the parameters it gets")
     return as_eager(made)
+
+
+def refuse(optimizer: Any, names: Sequence[str], trainer: str, why: str) -> None:
+    """Refuse optimizers whose update needs what no device has.
+
+    Args:
+        optimizer: The optimizer.
+        names: Classes that are refused.
+        trainer: What refuses them.
+        why: What their update depends on, for the error.
+
+    Raises:
+        TypeError: It is one of these.
+    """
+    kind = next((one.__name__ for one in type(optimizer).__mro__ if one.__name__ in names), None)
+    if kind is not None:
+        raise TypeError(
+            f"{trainer}: the update of {kind} depends on {why}; use AdamW, SGD or another one that updates each "
+            "element by itself"
+        )
 
 
 def loss_of(kind: Loss) -> Callable[[Any, Any], Any]:

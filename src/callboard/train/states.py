@@ -8,7 +8,7 @@ import msgspec
 
 from callboard.core.errors import ContextLost
 
-__all__ = ["Kept", "State", "check_alike", "pack", "unpack"]
+__all__ = ["Kept", "State", "check_alike", "merged", "pack", "unpack"]
 
 PLAIN = "float32", "float64", "float16", "int32", "int64", "uint8"
 """Dtypes that NumPy has, too; arrays of others travel as bytes."""
@@ -124,13 +124,35 @@ def unpack(state: State) -> Any:
         for array, dtype in zip(state.arrays, state.dtypes, strict=True)
     ]
 
-    def unpacked(value: Any) -> Any:
-        if isinstance(value, _Array):
-            return tensors[value.at]
-        if isinstance(value, dict):
-            return {key: unpacked(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(unpacked(item) for item in value)
-        return value
+    return _mapped(pickle.loads(state.structure), tensors.__getitem__)
 
-    return unpacked(pickle.loads(state.structure))
+
+def merged(parts: Sequence[State]) -> State:
+    """The state of a model whose parameters have their optimizer's state in different parts.
+
+    Args:
+        parts: Of one step; the first one has the weights.
+    """
+    owns = []
+    arrays: list[Any] = []
+    dtypes: list[str] = []
+    for part in parts:
+        numbers = [_Array(at) for at in range(len(arrays), len(arrays) + len(part.arrays))]
+        owns.append(_mapped(pickle.loads(part.structure), numbers.__getitem__))
+        arrays += part.arrays
+        dtypes += part.dtypes
+    model, optimizer, rates = owns[0]
+    state = dict(sorted(item for _, each, _ in owns for item in each["state"].items()))
+    structure = pickle.dumps((model, {**optimizer, "state": state}, rates))
+    return State(parts[0].step, parts[0].updates, structure, arrays, dtypes)
+
+
+def _mapped(value: Any, of_array: Callable[[int], Any]) -> Any:
+    """The structure, with something in place of the numbers of the arrays."""
+    if isinstance(value, _Array):
+        return of_array(value.at)
+    if isinstance(value, dict):
+        return {key: _mapped(item, of_array) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(item, of_array) for item in value)
+    return value

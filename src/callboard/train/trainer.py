@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -18,20 +18,20 @@ from callboard.device.client.handle import Device
 from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, now
 from callboard.train.batches import Batch, as_arrays, rows_of, tokens_of
-from callboard.train.checkpoints import read, write
+from callboard.train.checkpoints import read, write, write_dcp
 from callboard.train.errors import NotFinite, TrainerClosed
 from callboard.train.job import Job
 from callboard.train.opening import Opened
+from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.replica import Update
 from callboard.train.replicas.snapshots import Snapshots
 from callboard.train.running.history import History
-from callboard.train.running.laps import Laps
 from callboard.train.running.loop import fit
 from callboard.train.running.sampling import Cursor
 from callboard.train.states import Kept, State, unpack
 from callboard.train.stats import StepRecovery, StepStats
 
-__all__ = ["Participants", "Trainer"]
+__all__ = ["Trainer"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,37 +43,6 @@ SKIPPED = 10
 
 
 S = TypeVar("S", State, Kept)
-
-
-class Participants(Protocol):
-    """The devices of a trainer with an actor beside each, as far as the steps know them.
-
-    Attributes:
-        devices: The devices, in the order of their actors.
-        begun: The number of the step whose updates were sent last; some actors may have taken it.
-        micros: Microseconds that each actor took for its gradients.
-        laps: Measures their recoveries.
-        copied: What is lost with a device is on another one, too.
-    """
-
-    devices: list[Device]
-    begun: int
-    micros: tuple[int, ...]
-    laps: Laps
-
-    @property
-    def agreed(self) -> bool: ...
-    @property
-    def copied(self) -> bool: ...
-    def doubt(self) -> None: ...
-    async def change(self, devices: Sequence[Device]) -> None: ...
-    async def close(self) -> None: ...
-    async def agree(self, kept: Kept | None) -> Update: ...
-    async def take(self, number: int, batch: Batch) -> Update: ...
-    async def load(self, kept: Kept) -> object: ...
-    async def keep(self) -> Kept: ...
-    async def state(self) -> State: ...
-    async def flops(self, batch: Batch) -> float: ...
 
 
 class Trainer(Handle):
@@ -107,14 +76,14 @@ class Trainer(Handle):
         self._opened = Opened(name, devices)
         self._not_finite = not_finite
         self._snapshots = Snapshots(snapshot_every)
-        self._members: Participants | None = None
+        self._members: Participants[Any] | None = None
         self._lock = asyncio.Lock()
         self._done = 0
         self._skipped = 0
         self._flops = flops_per_sample
         self._peak = peak_flops
 
-    def _participants(self, job: Job) -> Participants:
+    def _participants(self, job: Job) -> Participants[Any]:
         """Those that take steps, of no device yet."""
         raise NotImplementedError
 
@@ -199,7 +168,7 @@ class Trainer(Handle):
             await self._until_agreed(members)
             await self._opened.close_others()
 
-    async def _repeated(self, members: Participants, batch: Batch) -> tuple[Update, int]:
+    async def _repeated(self, members: Participants[Any], batch: Batch) -> tuple[Update, int]:
         """The update, and how many losses came before it."""
         for repeats in itertools.count():
             try:
@@ -209,7 +178,7 @@ class Trainer(Handle):
                 self._check_repeat(error, repeats)
         raise AssertionError("unreachable")
 
-    async def _attempt(self, members: Participants, batch: Batch) -> Update:
+    async def _attempt(self, members: Participants[Any], batch: Batch) -> Update:
         number = self._done + 1
         if not members.agreed:
             update = await self._agree(members)
@@ -217,7 +186,7 @@ class Trainer(Handle):
                 return update
         return await members.take(number, batch)
 
-    async def _as_before(self, members: Participants) -> None:
+    async def _as_before(self, members: Participants[Any]) -> None:
         """All in the state after the last step, if one failed or was cancelled while it was being applied."""
         if members.begun > self._done:
             await self._load(members)
@@ -225,7 +194,7 @@ class Trainer(Handle):
             await self._until_agreed(members)
             members.begun = 0
 
-    async def _until_agreed(self, members: Participants) -> None:
+    async def _until_agreed(self, members: Participants[Any]) -> None:
         for repeats in itertools.count():
             try:
                 await self._agree(members)
@@ -233,7 +202,7 @@ class Trainer(Handle):
             except ContextLost as error:
                 self._check_repeat(error, repeats)
 
-    async def _agree(self, members: Participants) -> Update:
+    async def _agree(self, members: Participants[Any]) -> Update:
         """All in the state after the last step, or after the one that is being done."""
         update = await members.agree(self._snapshots.state)
         batches = self._snapshots.since(update.step)
@@ -247,7 +216,7 @@ class Trainer(Handle):
             raise error
         _log.warning("step %d begins again: %s", self._done + 1, error)
 
-    def _stats(self, members: Participants, update: Update, batch: Batch, micros: int, repeats: int) -> StepStats:
+    def _stats(self, members: Participants[Any], update: Update, batch: Batch, micros: int, repeats: int) -> StepStats:
         rows = rows_of(batch)
         recovery = members.laps.recovery()
         if recovery is not None:
@@ -269,7 +238,7 @@ class Trainer(Handle):
             devices=tuple(device.name for device in members.devices),
         )
 
-    async def _count_flops(self, members: Participants, batch: Batch) -> None:
+    async def _count_flops(self, members: Participants[Any], batch: Batch) -> None:
         """Count the operations of a sample, once, if they are needed and were not given."""
         for repeats in itertools.count():
             if self._peak is None or self._flops is not None:
@@ -281,7 +250,7 @@ class Trainer(Handle):
                 members.doubt()
                 self._check_repeat(error, repeats)
 
-    async def _after_skipped(self, members: Participants, stats: StepStats) -> None:
+    async def _after_skipped(self, members: Participants[Any], stats: StepStats) -> None:
         self._skipped += 1
         _log.warning("step %d was skipped: its gradient is not finite (loss %s)", stats.step, stats.loss)
         if self._not_finite == "roll_back":
@@ -293,7 +262,7 @@ class Trainer(Handle):
                 "the batch"
             )
 
-    async def _roll_back(self, members: Participants) -> None:
+    async def _roll_back(self, members: Participants[Any]) -> None:
         """Back to the weights of the last snapshot; the number of steps goes on."""
         state = self._snapshots.state
         assert state is not None  # taken when the trainer was opened
@@ -337,6 +306,20 @@ class Trainer(Handle):
             members = self._training()
             state, cursor = await self._settled(members, members.state), self.cursor
         return await asyncio.to_thread(write, Path(folder), state, cursor, keep)
+
+    async def save_dcp(self, folder: str | Path) -> None:
+        """Write weights and the optimizer's state as a checkpoint of ``torch.distributed.checkpoint``.
+
+        Its keys are ``model`` and ``optimizer``, with what torch's ``get_state_dict`` gives for them: also modules of
+        FSDP can load it. :meth:`resume` does not read it.
+
+        Args:
+            folder: The checkpoint's own; one that is there is replaced, once this one is complete.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        await asyncio.to_thread(write_dcp, Path(folder), await self.state())
 
     async def resume(self, folder: str | Path) -> int:
         """Go on from a checkpoint: weights, optimizer, random numbers and place in the data are as they were.
@@ -415,7 +398,7 @@ class Trainer(Handle):
         """Have :meth:`fit` end after the step that is being done, with a checkpoint if it writes any. Any thread."""
         self.stopping = True
 
-    async def _load(self, members: Participants) -> None:
+    async def _load(self, members: Participants[Any]) -> None:
         """Give all the last snapshot."""
         state = self._snapshots.state
         assert state is not None  # taken when the trainer was opened
@@ -428,11 +411,11 @@ class Trainer(Handle):
                 self._check_repeat(error, repeats)
                 await self._until_agreed(members)
 
-    async def _settled(self, members: Participants, read: Callable[[], Awaitable[S]]) -> S:
+    async def _settled(self, members: Participants[Any], read: Callable[[], Awaitable[S]]) -> S:
         await self._as_before(members)
         return await self._now(members, read)
 
-    async def _now(self, members: Participants, read: Callable[[], Awaitable[S]]) -> S:
+    async def _now(self, members: Participants[Any], read: Callable[[], Awaitable[S]]) -> S:
         """What is read is of the last step."""
         for repeats in itertools.count():
             try:
@@ -447,10 +430,10 @@ class Trainer(Handle):
                 self._check_repeat(error, repeats)
         raise AssertionError("unreachable")
 
-    async def _snapshot(self, members: Participants) -> None:
+    async def _snapshot(self, members: Participants[Any]) -> None:
         self._snapshots.take(await self._now(members, members.keep))
 
-    def _training(self) -> Participants:
+    def _training(self) -> Participants[Any]:
         if self._members is None:
             raise TrainerClosed("the trainer is not open; use it inside `async with`")
         return self._members

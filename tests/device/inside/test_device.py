@@ -1,5 +1,7 @@
 """``ctx.device``: the libraries of the device, called by a resident actor where it runs."""
 
+import asyncio
+import threading
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,21 @@ class Maths(cb.ResidentActor):
         y += 1
         return [float(y.sum()), float((t @ t + 1).sum())]
 
+    def beside(self, x: np.ndarray) -> list[Any]:
+        """Ops that the actor's thread does not wait for, also on a CPU; one of them fails."""
+        side, go = self.dev.beside(), threading.Event()
+        if not self.ctx.is_cuda:
+            side._port.stream.submit(go.wait, BOUND)
+        y = side.blas.gemm(x.copy(), x.copy())  # whose operands nobody keeps
+        idle = side._port.stream.query()
+        own = self.dev.blas.gemm(x, x).get()
+        go.set()
+        side.synchronize()
+        side.solver.cholesky(-np.eye(4, dtype=np.float32))
+        with pytest.raises(cb.NumericalError):
+            side.synchronize()
+        return [y.get(), own, idle and not self.ctx.is_cuda]
+
     def kinds(self, x: np.ndarray) -> list[Any]:
         """Every library."""
         d = self.dev
@@ -216,6 +233,14 @@ async def test_tensors_of_torch_are_operands(dev: cb.Device) -> None:
     maths = dev.actor_of(cb.Props(Maths))
     ours, theirs = await maths.call(Maths.torch, X)
     assert ours == pytest.approx(theirs)
+
+
+async def test_ops_run_beside_those_of_the_actor(dev: cb.Device) -> None:
+    maths, x = dev.actor_of(cb.Props(Maths)), np.arange(16, dtype=np.float32).reshape(4, 4)
+    beside, own, idle = await asyncio.wait_for(maths.call(Maths.beside, x), BOUND)
+    assert not idle
+    assert np.array_equal(beside, x @ x)
+    assert np.array_equal(own, x @ x)
 
 
 async def test_every_library_is_there(dev: cb.Device) -> None:

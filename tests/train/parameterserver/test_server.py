@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -388,3 +389,43 @@ async def test_a_lost_device_changes_no_number(monkeypatch: pytest.MonkeyPatch) 
             found = await weights_of(training)
             assert training.stats().losses == 1
     assert equal(found, plain(several, ADAM))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("workers", [["a"], ["a", "b", "c"]], ids=["one worker", "bsp"])
+async def test_devices_killed_at_random_change_no_number(pair: list[cb.Device], workers: list[str]) -> None:
+    draw, consistency = random.Random(len(workers)), SSP if len(workers) == 1 else BSP
+    several = gradients(30 * len(workers))
+    kills = {seq: (draw.choice([[0], [1], [0, 1]]), draw.randrange(60)) for seq in draw.sample(range(30), 6)}
+
+    async def curve(devices: list[cb.Device], kills: dict[int, tuple[list[int], int]]) -> list[dict[str, Any]]:
+        found = []
+        settings: dict[str, Any] = {"optimizer": ADAM, "consistency": consistency, "snapshot_every": 4}
+        async with server(devices, workers=workers, **settings) as training:
+            for seq in range(30):
+                own = several[seq * len(workers) :]
+                pushes = [
+                    asyncio.ensure_future(training.push(worker, seq, one, training.version))
+                    for worker, one in zip(workers, own, strict=False)
+                ]
+                victims, iterations = kills.get(seq, ([], 0))
+                for _ in range(iterations):
+                    await asyncio.sleep(0)
+                for victim in victims:
+                    pid = devices[victim].health().host_pid
+                    if pid is not None:
+                        os.kill(pid, signal.SIGKILL)
+                await asyncio.gather(*pushes)
+                found.append(await weights_of(training))
+            assert training.stats().losses >= bool(kills)
+        return found
+
+    calm = await curve(pair, {})
+    async with cb.System() as system:
+        hosts = [
+            await system.device(f"cpu:{rank}", isolation="process", standby=None, max_restarts=None)
+            for rank in range(2)
+        ]
+        disturbed = await curve(hosts, kills)
+    assert all(equal(one, other) for one, other in zip(calm, disturbed, strict=True))

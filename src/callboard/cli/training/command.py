@@ -41,6 +41,9 @@ def add_train(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--checkpoints", type=Path, metavar="FOLDER", help="where checkpoints are; default: the run's")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, if there is one")
     parser.add_argument(
+        "--dcp", type=Path, metavar="FOLDER", help="also write a checkpoint of torch.distributed.checkpoint at the end"
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -80,6 +83,8 @@ async def _train(given: argparse.Namespace) -> int:
                 _say(f"goes on after step {await trainer.resume(last)}")
             with Progress("step", total) as bar:
                 history = await run.fit(progress=False, on_step=_Shown(bar))
+            if given.dcp is not None:
+                await trainer.save_dcp(given.dcp)
         finally:
             await trainer.close()
         if sys.stderr.isatty() and len(history.steps) > 1:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from callboard.actors.handles import Handle
-from callboard.core.backend import AccelDevice
+from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.dtype import DTypeLike, as_dtype
 from callboard.core.errors import UnsupportedOp
 from callboard.core.layout import shape_of
@@ -44,12 +44,15 @@ class LocalDevice(DeviceApi[Blocking]):
     instance; ``ctx.ref(ref)``, returned, lives as long as the caller needs it. For the actor's own thread.
     """
 
-    def __init__(self, site: "Site") -> None:
+    def __init__(self, site: "Site", behind: AccelStream | None = None) -> None:
         device, shared = site.device, site.libraries
-        timeline = Timeline(site.timeline.stream.waited)  # the host keeps its own state of the stream
+        stream = site.timeline.stream.waited if behind is None else device.stream()
+        timeline = Timeline(stream)  # the host keeps its own state of the stream
         own = Libraries(device, shared.classes, _OneStream(device, timeline), shared.name)
         name = f"{device.info.backend}:{device.info.index}"
-        self._port = LocalPort(device, name, own, timeline, LocalMemory(device, site.memory_limit))
+        self._site = site
+        self._beside: list[LocalDevice] = []
+        self._port = LocalPort(device, name, own, timeline, LocalMemory(device, site.memory_limit), behind)
         self._arrays = self._port.services = LocalArrays(self._port, site.ordinal)
         super().__init__(self._port.submit, cast(Any, None), cast(Any, None))
 
@@ -95,6 +98,19 @@ class LocalDevice(DeviceApi[Blocking]):
         """A host array; here an ordinary one."""
         return np.empty(shape_of(shape), as_dtype(dtype).np)
 
+    def beside(self) -> "LocalDevice":
+        """The device once more, with a stream of its own: its ops run beside what is enqueued here after them.
+
+        Each begins when all is done that has been enqueued on the actor's stream by then; also on a CPU, the call does
+        not wait for it. Nothing here waits for such an op: before its arrays are read or written, call
+        :meth:`synchronize` of the device that is returned. The arrays are kept alive until then.
+
+        Operands are its own refs and arrays of torch, NumPy and others, not refs of this device.
+        """
+        device = LocalDevice(self._site, self._port.stream)
+        self._beside.append(device)
+        return device
+
     def finish(self) -> None:
         """A method returns: wait for ops that may still turn out to have failed. Raises as :meth:`synchronize`."""
         if self._port.has_unsettled:
@@ -102,6 +118,9 @@ class LocalDevice(DeviceApi[Blocking]):
 
     def close(self) -> None:
         """The actor's instance has ended; the context is alive."""
+        for device in self._beside:
+            device.close()
+            device._port.stream.close()
         self._port.close()
 
     def synchronize(self) -> None:

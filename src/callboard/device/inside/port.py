@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from callboard.core.backend import AccelDevice, Readback, Status
+from callboard.core.backend import AccelDevice, AccelStream, Readback, Status
 from callboard.core.errors import (
     AccelError,
     ContextPoisoned,
@@ -75,6 +75,8 @@ class LocalPort:
         libraries: The actor's own; their only stream is that of ``timeline``.
         timeline: The actor's.
         memory: Memory of its arrays.
+        behind: A stream whose work each op waits for, and which does not wait for the ops; None: the port's own is the
+            only one.
 
     Attributes:
         generation: 0: a context has one instance of an actor at a time, and its refs end with it.
@@ -86,7 +88,13 @@ class LocalPort:
     deferrals = None
 
     def __init__(
-        self, device: AccelDevice, name: str, libraries: Libraries, timeline: Timeline, memory: LocalMemory
+        self,
+        device: AccelDevice,
+        name: str,
+        libraries: Libraries,
+        timeline: Timeline,
+        memory: LocalMemory,
+        behind: AccelStream | None = None,
     ) -> None:
         self.name = name
         self.uuid = device.info.uuid
@@ -101,6 +109,8 @@ class LocalPort:
         self._known: dict[bytes, Known] = {}
         self._brought: dict[bytes, Plan] = {}  # by the layout of the copied memory
         self._unsettled: list[Unsettled] = []
+        self._behind = behind
+        self._held: list[list[Any]] = []  # operands of unsettled ops, which others may free before these are done
 
     # -- ops -----------------------------------------------------------------------------------------------------------
 
@@ -134,6 +144,9 @@ class LocalPort:
                 made.append(number)
                 _place(values, at, item, address)
             reply, settled = self._reply(client, op, operands, made, launched)
+            if self._behind is not None:
+                self._follow(self._behind)
+                self._held.append(operands)
             self._launch(launched, values, reply if client.value or client.answers is not None else None)
         except BaseException:  # Ctrl-C, too
             self.memory.released.extend(made)
@@ -202,6 +215,11 @@ class LocalPort:
             return reply, settled
         return ref, lambda: ref
 
+    def _follow(self, other: AccelStream) -> None:
+        event = other.record()
+        self.stream.wait(event)
+        other.recycle(event)
+
     def _launch(self, plan: Plan, values: list[Any], number: Any) -> None:
         """Enqueue the work; ``number`` is the reply that takes the op's value, or None."""
         assert plan.launch is not None
@@ -216,7 +234,7 @@ class LocalPort:
             raise self._classified(e, plan) from e
         if status is not None or value is not None:
             self._unsettled.append(Unsettled(plan, status, outcome, value, number))
-        if self.on_host or len(self._unsettled) >= MOST:
+        if (self.on_host and self._behind is None) or len(self._unsettled) >= MOST:
             self.settle()  # on a CPU, user code reads and writes its arrays without asking
 
     def bring(self, owner: Any, address: int, layout: Layout, out: Array) -> None:
@@ -254,6 +272,7 @@ class LocalPort:
         """
         self.stream.synchronize()
         unsettled, self._unsettled = self._unsettled, []
+        self._held.clear()
         first: AccelError | None = None
         for plan, status, outcome, value, reply in unsettled:
             try:

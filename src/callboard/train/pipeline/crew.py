@@ -1,19 +1,14 @@
 """``Crew``: the devices of a pipeline, a worker beside each, and which stages it computes."""
 
 import asyncio
-import contextlib
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from callboard.actors.errors import AskTimeout
 from callboard.actors.props import Props
-from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
-from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch, rows_of
 from callboard.train.pipeline.messages import Assigned, Described, Finished
 from callboard.train.pipeline.passage import Passage
@@ -24,19 +19,14 @@ from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Worker
 from callboard.train.replicas.calls import every
+from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.replica import Update
-from callboard.train.running.laps import Laps
 from callboard.train.states import Kept, State, check_alike
 
 __all__ = ["Crew"]
 
-STOPPING = 5.0
-"""Seconds that a worker's current call gets when it is stopped."""
 
-_log = logging.getLogger(__name__)
-
-
-class Crew:
+class Crew(Participants[Worker]):
     """The devices that take part, as :class:`.Trainer` knows them.
 
     Args:
@@ -45,22 +35,15 @@ class Crew:
 
     Attributes:
         devices: In the order of their stages.
-        workers: The actors, one beside each device.
         placed: For each stage, the number of its device.
-        begun, loss, micros, laps: See :class:`.Participants`.
     """
 
     def __init__(self, assigned: Assigned, plan: Plan) -> None:
-        self.devices: list[Device] = []
-        self.workers: list[ResidentRef[Worker]] = []
+        super().__init__()
         self.placed: list[int] = []
-        self.begun = 0
-        self.micros: tuple[int, ...] = ()
-        self.laps = Laps()
         self._assigned = assigned
         self._plan = plan
         self._stages: list[Described] = []
-        self._generations: list[int] = []
 
     async def change(self, devices: Sequence[Device]) -> None:
         """Let these devices take part, as many as there are stages at most. Their workers have no state."""
@@ -68,7 +51,7 @@ class Crew:
         count = self._assigned.last + 1
         self.devices = list(devices)[:count]
         self.placed = placement(self._plan.schedule, len(self.devices), count)
-        self.workers = [device.actor_of(Props(Worker, self._of(rank))) for rank, device in enumerate(self.devices)]
+        self.actors = [device.actor_of(Props(Worker, self._of(rank))) for rank, device in enumerate(self.devices)]
         self._generations = []
 
     def _of(self, rank: int) -> Assigned:
@@ -80,58 +63,23 @@ class Crew:
         in_host_memory = device.backend == "cpu" and device.isolation == "process"
         return replace(self._assigned, models=models, stages=own, in_host_memory=in_host_memory)
 
-    async def close(self) -> None:
-        """Stop the workers."""
-        await asyncio.gather(*map(_end, self.workers))
-
-    @property
-    def agreed(self) -> bool:
-        """No device has been lost since all stages were brought to one step."""
-        return [device.generation for device in self.devices] == self._generations
-
-    @property
-    def copied(self) -> bool:
-        """What is lost with a device is on another one, too."""
-        return False
-
-    def doubt(self) -> None:
-        """Something failed: look at every worker again before the next step."""
-        self._generations = []
-
-    async def agree(self, kept: Kept | None) -> Update:
-        """Wait for lost devices, and bring all stages to the same step.
-
-        Args:
-            kept: The state for the case that they are not. None: that which they were built with.
-
-        Returns:
-            The update after which all are.
-
-        Raises:
-            ContextLost: Another device was lost meanwhile: try again.
-            DeviceStopped: The last device has stopped for good.
-        """
-        await self._without_stopped()
-        self.laps.lap("ready")
-        generations = [device.generation for device in self.devices]
+    async def _at_one(self, kept: Kept | None) -> Update:
         if not self._stages:
-            described = await every(worker.call(Worker.describe) for worker in self.workers)
+            described = await every(worker.call(Worker.describe) for worker in self.actors)
             of = {number: one for each in described for number, one in each.items()}
             self._stages = [of[number] for number in sorted(of)]
             _check(self._stages)
-        done: list[Update] = await every(worker.call(Worker.done) for worker in self.workers)
+        done: list[Update] = await every(worker.call(Worker.done) for worker in self.actors)
         step = done[0].step
         if step < 0 or any(one.step != step for one in done):
             step = 0 if kept is None else kept.step
             await self._load(kept, [rank for rank, one in enumerate(done) if one.step != step])
             done = [Update(step)]
         self.laps.lap("state")
-        self._generations = generations
         return _of_all(done)
 
     async def load(self, kept: Kept) -> None:
-        """Give every stage its part of a state."""
-        await self._load(kept, range(len(self.workers)))
+        await self._load(kept, range(len(self.actors)))
 
     async def _load(self, kept: Kept | None, ranks: Sequence[int]) -> None:
         parts: Sequence[State] = [] if kept is None else kept.parts
@@ -139,28 +87,20 @@ class Crew:
             whole = parts[0] if kept.cut is None else await asyncio.to_thread(joined, parts, kept.cut)
             parts = await asyncio.to_thread(apart, whole, self._stages)
         step = 0 if kept is None else kept.step
-        of = [{at: one for at, one in enumerate(parts) if self.placed[at] == rank} for rank in range(len(self.workers))]
-        await every(self.workers[rank].call(Worker.load, step, of[rank]) for rank in ranks)
+        of = [{at: one for at, one in enumerate(parts) if self.placed[at] == rank} for rank in range(len(self.actors))]
+        await every(self.actors[rank].call(Worker.load, step, of[rank]) for rank in ranks)
 
     async def state(self) -> State:
-        """The state of the whole model, in host memory."""
         kept = await self.keep()
         return await asyncio.to_thread(joined, kept.parts, kept.cut)
 
     async def keep(self) -> Kept:
-        """The states of the stages, in host memory."""
-        per_worker: list[dict[int, State]] = await every(worker.call(Worker.states) for worker in self.workers)
+        per_worker: list[dict[int, State]] = await every(worker.call(Worker.states) for worker in self.actors)
         states = [per_worker[rank][stage] for stage, rank in enumerate(self.placed)]
         check_alike(states)
         return Kept(states, self._stages)
 
     async def take(self, number: int, batch: Batch) -> Update:
-        """Take a step: pass the micro-batches through the stages and back, and make the update.
-
-        Raises:
-            ContextLost, DeviceStopped: A device was lost.
-            Exception: What the model, the loss or the optimizer raised.
-        """
         try:
             finished = await self._passed(number, self._cut(batch), count=False)
             loss = sum(one.loss for one in finished) / rows_of(batch)
@@ -168,7 +108,7 @@ class Crew:
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
             self.begun = max(self.begun, number)
             updates: list[Update] = await every(
-                worker.call(Worker.update, number, norm, loss) for worker in self.workers
+                worker.call(Worker.update, number, norm, loss) for worker in self.actors
             )
         except BaseException:  # also a cancelled step leaves stages apart
             self.doubt()
@@ -176,7 +116,6 @@ class Crew:
         return _of_all(updates)
 
     async def flops(self, batch: Batch) -> float:
-        """Operations that a sample of this batch costs, forward and backward; changes nothing."""
         first = self._cut(batch)[:1]
         return sum(one.flops for one in await self._passed(0, first, count=True)) / first[0].rows
 
@@ -189,7 +128,7 @@ class Crew:
         """Pass micro-batches through the stages and back."""
         actions = table(self._plan.schedule, len(self.devices), len(self.placed), len(micros))
         await Passage(self, actions, micros, number, count=count).run()
-        return await every(worker.call(Worker.finish) for worker in self.workers)
+        return await every(worker.call(Worker.finish) for worker in self.actors)
 
     def beside(self, given: From, stage: int) -> Value:
         """A value of one stage, where another one can use it: the same memory, or a copy on its device."""
@@ -198,19 +137,6 @@ class Crew:
             return value
         array: Any = value.array.to(self.devices[self.placed[stage]])
         return Value(array, value.dtype, value.shape, value.needs_gradient)
-
-    async def _without_stopped(self) -> None:
-        """Wait until all devices and workers are ready; deal the stages out again if devices have stopped for good."""
-        ready = await asyncio.gather(*(_ready(*one) for one in zip(self.devices, self.workers, strict=True)))
-        errors = [error for error in ready if error is not None]
-        if errors and len(errors) == len(self.devices):
-            raise errors[0]
-        if errors:
-            for device, error in zip(self.devices, ready, strict=True):
-                if error is not None:
-                    _log.warning("training goes on without %s, which has stopped", device.name)
-            await self.change([one for one, error in zip(self.devices, ready, strict=True) if error is None])
-            await self._without_stopped()
 
 
 def _of_all(updates: Sequence[Update]) -> Update:
@@ -221,17 +147,3 @@ def _of_all(updates: Sequence[Update]) -> Update:
 def _check(stages: Sequence[Described]) -> None:
     if not any(stage.dtype for stage in stages):
         raise ValueError("the model has no parameter that requires a gradient; there is nothing to train")
-
-
-async def _ready(device: Device, worker: ResidentRef[Worker]) -> DeviceStopped | None:
-    try:
-        await device.ready()
-        await worker.ready()
-    except DeviceStopped as error:
-        return error
-    return None
-
-
-async def _end(worker: ResidentRef[Worker]) -> None:
-    with contextlib.suppress(AskTimeout, ContextLost, DeviceStopped):  # it goes with its device
-        await worker.stop_and_wait(timeout=STOPPING)

@@ -66,7 +66,7 @@ class Passage:
                     made.cancel()
 
     async def _drive(self, rank: int) -> None:
-        worker, held = self._crew.workers[rank], self._held[rank]
+        worker, held = self._crew.actors[rank], self._held[rank]
         replies: list[Reply[Any]] = [worker.call(Worker.begin, self._count)]
         for action in self._table[rank]:
             reply = await self._call(worker, action)

@@ -1,6 +1,7 @@
 """``Buckets``: the gradients of many parameters in few long arrays, so that a few collectives add them up."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 __all__ = ["Buckets"]
@@ -20,6 +21,7 @@ class Buckets:
 
     Attributes:
         flats: The arrays; each has one dtype, and 32 MiB or one tensor.
+        views: For each array, its tensors with their parts of it.
     """
 
     def __init__(self, tensors: Sequence[Any], of: str = "gradients") -> None:
@@ -35,26 +37,27 @@ class Buckets:
             group.append(tensor)
             open_group[tensor.dtype] = group, nbytes + size
         self.flats: list[Any] = []
-        self._views: list[tuple[Any, Any]] = []
+        self.views: list[list[tuple[Any, Any]]] = []
         for group in groups:
             flat = group[0].new_zeros(sum(tensor.numel() for tensor in group))
             self.flats.append(flat)
-            start = 0
-            for tensor in group:
-                view = flat[start : start + tensor.numel()].view(tensor.shape)
-                self._views.append((tensor, view))
-                start += tensor.numel()
+            parts = flat.split([tensor.numel() for tensor in group])
+            self.views.append([(tensor, part.view(tensor.shape)) for tensor, part in zip(group, parts, strict=True)])
 
     def zero(self) -> None:
         """Set all gradients to 0, and have the next ones computed into the buckets."""
         for flat in self.flats:
             flat.zero_()
-        for tensor, view in self._views:
+        for tensor, view in self._all:
             tensor.grad = view
 
-    def collect(self) -> None:
-        """Bring in what is elsewhere: values, and gradients of a model that replaced its own ``grad``."""
-        for tensor, view in self._views:
+    def collect(self, at: int | None = None) -> None:
+        """Bring in what is elsewhere: values, and gradients of a model that replaced its own ``grad``.
+
+        Args:
+            at: Of this array only.
+        """
+        for tensor, view in self._all if at is None else self.views[at]:
             if self._of_values:
                 view.copy_(tensor)
             elif tensor.grad is None:
@@ -67,8 +70,12 @@ class Buckets:
 
     def spread(self) -> None:
         """Copy the values back into their tensors."""
-        for tensor, view in self._views:
+        for tensor, view in self._all:
             tensor.copy_(view)
+
+    @property
+    def _all(self) -> Iterator[tuple[Any, Any]]:
+        return itertools.chain.from_iterable(self.views)
 
     def norm(self) -> float:
         """L2 norm of all buckets together."""

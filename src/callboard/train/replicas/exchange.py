@@ -4,11 +4,15 @@ The ranks are the actors themselves, in a communicator of their own: no message 
 them. The application ends it for all when one is lost, so none waits for another for ever.
 """
 
+import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from callboard.device.protocol.residents.actor import HostContext
+from callboard.core.errors import LibraryError, WorldLost
 from callboard.kernel.collective.part import Part, ReduceOp, Step
+
+if TYPE_CHECKING:
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["Exchange"]
 
@@ -20,15 +24,15 @@ class Exchange:
     """This actor among the others.
 
     Args:
-        ctx: The actor's.
+        device: The actor's: collectives are enqueued behind its work. Or one beside it: work goes on meanwhile.
 
     Attributes:
         rank, size: Number of this actor, and of all.
     """
 
-    def __init__(self, ctx: HostContext) -> None:
+    def __init__(self, device: "LocalDevice") -> None:
         self.rank, self.size = 0, 1
-        self._ctx = ctx
+        self._device = device
         self._world: int | None = None
         self._call = 0
 
@@ -36,8 +40,10 @@ class Exchange:
 
     def offer(self, world: int, rank: int, size: int) -> bytes:
         """Leave the communicator before, and begin the next one, as this rank of so many."""
-        collective = self._ctx.device.collective
+        collective = self._device.collective
         if self._world is not None:
+            with contextlib.suppress(LibraryError, WorldLost):  # of a step that has failed
+                self.wait()
             collective.leave(world=self._world)
         self._world, self._call = world, 0
         self.rank, self.size = rank, size
@@ -46,34 +52,53 @@ class Exchange:
     def join(self, offers: Sequence[bytes]) -> str:
         """Begin to connect to the others."""
         assert self._world is not None
-        return self._ctx.device.collective.join(self._world, offers).result()
+        return self._device.collective.join(self._world, offers).result()
 
     def look(self) -> str:
         """``"ready"``, ``"joining"``, or why it is neither."""
         assert self._world is not None
-        return self._ctx.device.collective.look(self._world).result()
+        return self._device.collective.look(self._world).result()
 
-    def rehearse(self) -> None:
-        """Load what the first collective of a process loads."""
+    def wait(self) -> None:
+        """Wait until all collectives are done.
+
+        Raises:
+            WorldLost, LibraryError: One has failed.
+        """
+        self._device.synchronize()
+
+    def rehearse(self, x: Any) -> None:
+        """Load what the first collective of a process loads.
+
+        Args:
+            x: Some tensor of the device.
+        """
         self.join([self.offer(ALONE, 0, 1)])
-        self._call_of(
-            [Step("all_reduce", op="sum", both=0)], inouts=(_torch().zeros(1, device=self._ctx.torch_device),)
-        )
-        self._ctx.device.synchronize()
-        self._ctx.device.collective.leave(world=ALONE)
+        self._call_of([Step("all_reduce", op="sum", both=0)], inouts=(x,))
+        self.wait()
+        self._device.collective.leave(world=ALONE)
 
     # -- collectives ---------------------------------------------------------------------------------------------------
 
     def add_up(self, sums: Sequence[Any], averages: Sequence[Any]) -> None:
         """Have arrays become the sums of all actors', and others those of the first, in place and in one call."""
-        count = len(sums)
-        steps = [Step("all_reduce", op="sum", both=at) for at in range(count)]
-        if self.rank:
-            steps += [Step("broadcast", root=0, target=at) for at in range(len(averages))]
-            self._run(steps, inouts=sums, outs=averages)
-        else:
-            steps += [Step("broadcast", root=0, both=count + at) for at in range(len(averages))]
-            self._run(steps, inouts=(*sums, *averages))
+        self._take(sums, [(0, one) for one in averages])
+
+    def hand_out(self, arrays: Sequence[tuple[int, Any]]) -> None:
+        """Have arrays become those of the actor whose rank each one is given with, in place and in one call."""
+        self._take([], arrays)
+
+    def _take(self, sums: Sequence[Any], given: Sequence[tuple[int, Any]]) -> None:
+        inouts, outs = list(sums), list[Any]()
+        steps = [Step("all_reduce", op="sum", both=at) for at in range(len(sums))]
+        for root, array in given:
+            if root == self.rank:
+                steps.append(Step("broadcast", root=root, both=len(inouts)))
+                inouts.append(array)
+            else:
+                steps.append(Step("broadcast", root=root, target=len(outs)))
+                outs.append(array)
+        self._run(steps, inouts=inouts, outs=outs)
 
     def all_reduce(self, x: Any, op: ReduceOp = "sum") -> Any:
         """The sum (or maximum) of all actors' tensors, a new one."""
@@ -133,7 +158,7 @@ class Exchange:
     ) -> None:
         assert self._world is not None
         after, self._call = self._call, self._call + 1
-        self._ctx.device.collective.run(
+        self._device.collective.run(
             part=Part(self.rank, self.size, tuple(steps)),
             world=self._world,
             call=self._call,

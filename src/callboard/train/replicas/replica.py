@@ -4,7 +4,9 @@ import copy
 import importlib
 import math
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -16,8 +18,12 @@ from callboard.train.kinds import loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.reducer import Reducer
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.states import State, pack, unpack
+
+if TYPE_CHECKING:
+    from callboard.device.inside.device import LocalDevice
 
 __all__ = ["Replica", "Taken", "Update"]
 
@@ -73,14 +79,15 @@ class Replica(ResidentActor):
         self._whole = self._built()
 
     def setup(self, ctx: HostContext) -> None:
-        self._enter(ctx)
+        self._enter(ctx, ctx.device.beside())
         model, self._whole = self._whole, None
         self._use(model)
+        self._reducer = Reducer(self._parameters, self._exchange)
 
-    def _enter(self, ctx: HostContext) -> None:
+    def _enter(self, ctx: HostContext, exchanging: "LocalDevice") -> None:
         self._ctx = ctx
         self._device = ctx.torch_device
-        self._exchange = Exchange(ctx)
+        self._exchange = Exchange(exchanging)
 
     def _built(self) -> Any:
         """The model, on the host."""
@@ -103,7 +110,6 @@ class Replica(ResidentActor):
         self._parameters = parameters
         self._buffers = list(model.buffers())
         self._buckets, self._averages = self._new_buckets()
-        self._lent = False
         self._optimizer = optimizer_of(self._job.optimizer, parameters)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
         self._updates = 0
@@ -112,9 +118,13 @@ class Replica(ResidentActor):
 
     def warm_up(self, ctx: HostContext) -> None:
         rehearse(self._job, ctx)
-        Exchange(ctx).rehearse()
+        Exchange(ctx.device.beside()).rehearse(self._torch.zeros(1, device=ctx.torch_device))
 
     # -- among the others ----------------------------------------------------------------------------------------------
+
+    def enter(self, rank: int, size: int) -> Update:
+        """Be this one of so many; the last update."""
+        return self._done
 
     def offer(self, world: int, rank: int, size: int) -> bytes:
         """See :meth:`.Exchange.offer`."""
@@ -140,20 +150,25 @@ class Replica(ResidentActor):
         """
         began = time.perf_counter_ns()
         self._restore(step)
-        if self._lent:  # to a collective that failed, and may yet write
+        if self._reducer.lent:
             self._buckets, self._averages = self._new_buckets()
+        self._reducer.begin(self._buckets)
         seeded(seed_of(self._job.seed, step, self._exchange.rank))
-        loss = self._passes(total, batch)
+        loss = self._passes(total, batch, self._reducer.watching)
         micros = (time.perf_counter_ns() - began) // 1000
-        self._lent = True
         whole = self._torch.full((1,), loss, dtype=self._torch.float64, device=self._device)
-        self._exchange.add_up([*self._buckets.flats, whole], self._averages.flats)
-        self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
-        self._lent = False
+        self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
         return Taken(self._updated(step, self._buckets.norm(), float(whole) / total), micros)
 
-    def _passes(self, total: int, batch: Batch) -> float:
-        """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses."""
+    def _passes(
+        self, total: int, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> float:
+        """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses.
+
+        Args:
+            total, batch: See :meth:`take`.
+            last: The context of the last backward pass.
+        """
         torch = self._torch
         self._buckets.zero()
         rows = rows_of(batch)
@@ -164,7 +179,9 @@ class Replica(ResidentActor):
             count = min(size, rows - start)
             with torch.autocast(self._device.type, torch.bfloat16, enabled=self._job.precision == "bf16"):
                 mean = self._mean_loss(some)
-            (mean * (count / total)).backward()
+            watched = last() if start + size >= rows else nullcontext()
+            with watched, torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
+                (mean * (count / total)).backward()
             loss += mean.detach().double() * count
         self._buckets.collect()
         self._averages.collect()
@@ -191,7 +208,7 @@ class Replica(ResidentActor):
             if self._job.gradient_clip is not None:
                 self._buckets.scale(min(1.0, self._job.gradient_clip / (norm + 1e-6)))
             self._done = Update(-1)  # of no step, if it fails midway
-            self._optimizer.step()
+            self._update()
             self._updates += 1
         else:
             self._restore(step)  # running means of what was not finite
@@ -200,6 +217,10 @@ class Replica(ResidentActor):
         self._done = Update(step, norm, lr[0], skipped, loss)
         self._before = (0, [])
         return self._done
+
+    def _update(self) -> None:
+        """New weights, from the gradients in the buckets."""
+        self._optimizer.step()
 
     def done(self) -> Update:
         """The last update."""
@@ -249,20 +270,23 @@ class Replica(ResidentActor):
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self) -> Update:
         """Take the weights that the model was built with."""
         self._done = Update(0)
+        return self._done
 
-    def state(self, on_host: bool) -> State:
+    def state(self, on_host: bool, weights: bool = True) -> State:
         """Weights, the optimizer's state and what belongs to them.
 
         Args:
             on_host: Copied now, as NumPy arrays; else refs to the arrays themselves.
+            weights: With the weights.
         """
         begun, _ = self._before
         if begun > self._done.step:  # a step that was not completed has changed running means
             self._restore(begun)
-        own = self._model.state_dict(), self._optimizer.state_dict(), self._rates
+        optimizer = {**self._optimizer.state_dict(), "names": self._names()}
+        own = self._model.state_dict() if weights else {}, optimizer, self._rates
         share = self._ctx.host if on_host else self._ctx.ref
         return pack(own, self._done.step, self._updates, share, self._device)
 
@@ -270,12 +294,21 @@ class Replica(ResidentActor):
         """Take another replica's state."""
         model, optimizer, rates = unpack(state)
         self._model.load_state_dict(model)
-        self._optimizer.load_state_dict(optimizer)
+        self._optimizer.load_state_dict(self._own(optimizer))
         self._rates = rates
         self._updates = state.updates
         self._done = Update(state.step)
         self._before = (0, [])
         return self._done
+
+    def _names(self) -> list[str]:
+        """Names of the parameters, by their numbers in the optimizer's state."""
+        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
+        return [names[id(one)] for group in self._optimizer.param_groups for one in group["params"]]
+
+    def _own(self, optimizer: dict[str, Any]) -> dict[str, Any]:
+        """What this replica keeps of an optimizer's state."""
+        return optimizer
 
 
 def _several(inputs: Any) -> tuple[Any, ...]:

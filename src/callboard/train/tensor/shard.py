@@ -12,6 +12,7 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch
 from callboard.train.job import Job
+from callboard.train.kinds import refuse
 from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import State
@@ -53,12 +54,12 @@ class TensorShard(Replica):
             importlib.import_module(f"callboard.train.tensor.{name}")
 
     def setup(self, ctx: HostContext) -> None:
-        self._enter(ctx)
+        self._enter(ctx, ctx.device)
         self._entered: tuple[int, int] | None = None
 
     # -- among the others ----------------------------------------------------------------------------------------------
 
-    def enter(self, rank: int, size: int, is_first: bool) -> Entered:
+    def cut(self, rank: int, size: int, is_first: bool) -> Entered:
         """Be this one of so many shards: cut the model, unless that has been done.
 
         Args:
@@ -77,22 +78,21 @@ class TensorShard(Replica):
             self._flow = Flow(self._exchange)
             self._cuts = cut_model(model, resolved(self._plan, model, self._job.loss), self._flow)
             self._use(model)
-            self._check_optimizer()
+            if size > 1:
+                refuse(self._optimizer, WHOLE_TENSORS, "TensorParallelTrainer", "whole tensors, which no device has")
             if self._job.loss is not None:
                 self._loss = loss_of_cut(self._job.loss, self._flow)
             self._entered = rank, size
-        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
-        order = [names[id(one)] for group in self._optimizer.param_groups for one in group["params"]]
         draws = any(_probability(one) for one in self._model.modules())
-        return Entered(Division(self._cuts, order), weights, os.getpid(), draws)
+        return Entered(Division(self._cuts, self._names()), weights, os.getpid(), draws)
 
     def done(self) -> Update:
         return Update(-1) if self._entered is None else self._done
 
-    def state(self, on_host: bool) -> State:
+    def state(self, on_host: bool, weights: bool = True) -> State:
         if self._entered is None:
             raise ContextLost("the shard was made again, and has no weights yet")
-        return super().state(on_host)
+        return super().state(on_host, weights)
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -104,8 +104,7 @@ class TensorShard(Replica):
         began = time.perf_counter_ns()
         self._restore(step)
         seeded(seed_of(self._job.seed, step, -1))
-        with self._torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
-            loss = self._passes(total, batch)
+        loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         norm = self._norm()
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
@@ -132,14 +131,6 @@ class TensorShard(Replica):
 
     def _counts(self, name: str) -> bool:
         return name in self._cuts or self._exchange.rank == 0
-
-    def _check_optimizer(self) -> None:
-        kind = type(self._optimizer).__name__
-        if kind in WHOLE_TENSORS and self._exchange.size > 1:
-            raise TypeError(
-                f"TensorParallelTrainer: the update of {kind} depends on whole tensors, which no device has; use "
-                "AdamW, SGD or another one that updates each element by itself"
-            )
 
 
 def _probability(module: Any) -> bool:

@@ -23,64 +23,34 @@ class Shards(Members):
     """
 
     def __init__(self, props: Props[TensorShard]) -> None:
-        super().__init__(cast(Props[Replica], props))
+        super().__init__(cast(Props[Replica], props), partial=True)
         self._division: Division | None = None
 
     @property
     def _shards(self) -> list[ResidentRef[TensorShard]]:
-        return cast(list[ResidentRef[TensorShard]], self.replicas)
+        return cast(list[ResidentRef[TensorShard]], self.actors)
 
-    @property
-    def copied(self) -> bool:
-        return False
-
-    async def agree(self, kept: Kept | None) -> Update:
-        """Wait for lost devices, and bring all shards to one state.
-
-        Args:
-            kept: The state for the case that a shard has another one than the others. None: that which the model was
-                built with.
-
-        Returns:
-            The last update.
-
-        Raises:
-            ContextLost: Another device was lost meanwhile: try again.
-            DeviceStopped: The last device has stopped for good.
-            ValueError: Shards cannot be equal: the model is not built alike, or they share random numbers.
-        """
-        self._abort("a shard was lost")
-        await self._without_stopped()
-        self.laps.lap("ready")
-        generations = [device.generation for device in self.devices]
-        size, first = len(self.devices), kept is None
+    async def _entered(self, is_first: bool) -> list[Update]:
+        size = len(self.devices)
         entered: list[Entered] = await every(
-            shard.call(TensorShard.enter, rank, size, first) for rank, shard in enumerate(self._shards)
+            shard.call(TensorShard.cut, rank, size, is_first) for rank, shard in enumerate(self._shards)
         )
         _check_alike(entered)
         self._division = entered[0].division
-        done: list[Update] = await every(shard.call(TensorShard.done) for shard in self._shards)
-        if len({update.step for update in done}) > 1 or done[0].step < 0:
-            if kept is None:
-                await every(shard.call(TensorShard.begin) for shard in self._shards)
-            else:
-                await self.load(kept)
-            done = await every(shard.call(TensorShard.done) for shard in self._shards)
-        self.laps.lap("state")
-        await self._connect()
-        self.laps.lap("joined")
-        self._generations = generations
-        return done[0]
+        return await every(shard.call(TensorShard.done) for shard in self._shards)
+
+    async def _brought(self, done: list[Update], kept: Kept | None) -> Update:
+        if len({update.step for update in done}) == 1 and done[0].step >= 0:
+            return done[0]
+        if kept is not None:
+            return (await self.load(kept))[0]
+        begun: list[Update] = await every(shard.call(TensorShard.begin) for shard in self._shards)
+        return begun[0]
 
     def _parts(self, batch: Batch) -> list[Batch]:
-        return [batch] * len(self.replicas)
+        return [batch] * len(self.actors)
 
     async def load(self, kept: Kept) -> list[Update]:
-        """Give every shard its part of this state.
-
-        Raises:
-            RuntimeError: It is of another model.
-        """
         assert self._division is not None
         parts = kept.parts
         if kept.cut != self._division or len(parts) != len(self.devices):
@@ -89,12 +59,10 @@ class Shards(Members):
         return await every(shard.call(TensorShard.load, part) for shard, part in zip(self._shards, parts, strict=True))
 
     async def state(self) -> State:
-        """The state of the whole model, in host memory, as one device would have it."""
         kept = await self.keep()
         return await asyncio.to_thread(joined, kept.parts, kept.cut)
 
     async def keep(self) -> Kept:
-        """The states of the shards, in host memory."""
         parts: list[State] = await every(shard.call(TensorShard.state, True) for shard in self._shards)
         check_alike(parts)
         return Kept(parts, self._division)
