@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from callboard.kernel.nvrtc.handles import Answer
 
 __all__ = ["ENGINES", "Methods"]
 
+_log = logging.getLogger("callboard.engine")
 ENGINES = ("onnxruntime", "callboard", "tensorrt")
 TYPES = {
     "tensor(float)": "f32",
@@ -147,8 +149,13 @@ class Methods(Api[Mode]):
 
         return Answer(self._submit(Build(model=first, spec=spec)), read)
 
-    def load(self, plan: "bytes | bytearray | str | os.PathLike[str]") -> Answer[EnginePlan]:
+    def load(self, plan: "bytes | bytearray | str | os.PathLike[str]", *, fallback: bool = False) -> Answer[EnginePlan]:
         """A plan from :meth:`EnginePlan.serialize`, or from a file with it: ``plan = await dev.engine.load(data)``.
+
+        Args:
+            plan: The bytes, or the path of the file.
+            fallback: A plan of TensorRT is executed by the device's own choice of an engine, from the model in it. The
+                result's ``reason`` names both. False: it is refused.
 
         Raises:
             EngineRefused: The bytes are damaged, or a plan of another engine, version or device. Raised by the answer
@@ -158,16 +165,25 @@ class Methods(Api[Mode]):
         header, model = header_of(data)
         if header["engine"] not in ENGINES:
             raise EngineRefused(f"the plan is of the engine {header['engine']!r}; there are {', '.join(ENGINES)}")
+        compiled = header["engine"] == "tensorrt"
+        of = f"{header['title']} is a plan of {header['version']} for {header['device']}"
+        why = f"{of}, which callboard does not execute"
+        if compiled and not fallback:
+            raise EngineRefused(f"{why}; load it with fallback=True, or build the model with another engine")
         answer = self.build(
-            model,
+            model[: header["bytes"]],
             profiles=header["profiles"],
-            engine=header["engine"],
+            engine=None if compiled else header["engine"],
             refit=header["refit"],
             threads=header["threads"],
             title=header["title"],
         )
 
         def check(made: EnginePlan) -> EnginePlan:
+            if compiled:
+                made.reason = f"{made.reason}; {why}"
+                _log.warning("%s: %s executes it", why, made.engine)
+                return made
             for what in ("version", "device"):
                 if header[what] != getattr(made, what):
                     raise EngineRefused(
@@ -220,7 +236,8 @@ def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
         raise ShapeError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
     if engine == "tensorrt":
         raise BackendUnavailable(
-            'engine="tensorrt" is not implemented in this version; use "callboard" or "onnxruntime"'
+            'engine="tensorrt": callboard builds plans of TensorRT (TrtRuntime), and does not execute them; use '
+            '"callboard" or "onnxruntime"'
         )
     return engine, "as asked"
 

@@ -15,7 +15,7 @@ from callboard.core.layout import Layout, layout_of
 from callboard.kernel.engine.onnxfile import Model, model_of, with_weights
 from callboard.kernel.engine.profiles import Port, Profile
 
-__all__ = ["EnginePlan", "EngineRefused", "Resident", "digest_of", "header_of"]
+__all__ = ["EnginePlan", "EngineRefused", "Resident", "container", "digest_of", "header_of"]
 
 Array = np.ndarray[Any, Any]
 MAGIC = b"CBENGINE"
@@ -160,9 +160,7 @@ class EnginePlan:
             "profiles": {name: each.shapes for name, each in self.profiles.items()},
             "bytes": len(data),
         }
-        text = json.dumps(header).encode()
-        body = MAGIC + struct.pack("<II", FORMAT, len(text)) + text + data
-        return body + hashlib.sha256(body).digest()
+        return container(header, data)
 
     def explain(self) -> str:
         """Engine, inputs, outputs and profiles, in lines."""
@@ -188,8 +186,15 @@ def refittable_weights(model: Model) -> dict[str, Array]:
     return {name: array for name, array in found if array.dtype.kind in "fV" and array.dtype != object and array.size}
 
 
+def container(header: Mapping[str, Any], data: bytes) -> bytes:
+    """A serialised plan: the header, the model (and what an engine has compiled of it), and a checksum."""
+    text = json.dumps(header).encode()
+    body = MAGIC + struct.pack("<II", FORMAT, len(text)) + text + data
+    return body + hashlib.sha256(body).digest()
+
+
 def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and model of a serialised plan.
+    """Header of a serialised plan, and its model with what an engine has compiled of it.
 
     Raises:
         EngineRefused: The bytes are no plan, truncated or changed.
@@ -209,7 +214,12 @@ def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
     try:
         header = json.loads(data[start : start + length])
         model = data[start + length : -32]
-        right = isinstance(header, dict) and header["bytes"] == len(model) and isinstance(header["threads"], int)
+        right = (
+            isinstance(header, dict)
+            and isinstance(header.get("compiled", 0), int)
+            and header["bytes"] + header.get("compiled", 0) == len(model)
+            and isinstance(header["threads"], int)
+        )
         right = right and all(isinstance(header[key], str) for key in ("engine", "version", "device", "title"))
         right = right and isinstance(header["profiles"], dict) and isinstance(header["refit"], bool)
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -7,7 +7,7 @@ from callboard.core.errors import ShapeError
 __all__ = ["CALIBRATORS", "PRECISIONS", "IBuilderConfig"]
 
 PRECISIONS = ("f32", "f16", "bf16", "int8", "fp8", "best")
-CALIBRATORS = ("minmax", "entropy", "percentile")
+CALIBRATORS = ("minmax", "mse", "percentile", "entropy")
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class IBuilderConfig:
             that leave ``1 - percentile`` outside. ``"entropy"``: at the threshold whose quantised histogram has the
             least Kullback-Leibler divergence (Migacz, "8-bit inference with TensorRT", 2017).
         percentile: Share of values inside of the range.
+        symmetric: Inputs in int8 are i8 around 0, as TensorRT needs them, in place of u8 with a zero point.
         keep: Names of layers that stay in f32 (:attr:`Lowered.layers` has them).
         tolerance: For ``"best"``: the largest ``|a - b| / |b|`` of an output, by Euclidean norms.
 
@@ -34,6 +35,7 @@ class IBuilderConfig:
     percentile: float = 0.9999
     keep: tuple[str, ...] = ()
     tolerance: float = 0.01
+    symmetric: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -75,12 +75,15 @@ def _weights(graph: Graph) -> Mapping[str, Array]:
     return found
 
 
-def lowered_edit(layers: list[Layer], precision: str, ranges: Mapping[str, tuple[float, float]]) -> Edit:
+def lowered_edit(
+    layers: list[Layer], precision: str, ranges: Mapping[str, tuple[float, float]], symmetric: bool = False
+) -> Edit:
     """The edit that lowers these layers.
 
     Args:
         layers: Layers of one model.
         precision: ``"f16"``, ``"bf16"``, ``"int8"`` or ``"fp8"``.
+        symmetric: In int8, inputs are i8 around 0.
         ranges: Where the values of each layer's input begin and end, by the input's name; not for halves.
     """
     edit = Edit()
@@ -88,7 +91,7 @@ def lowered_edit(layers: list[Layer], precision: str, ranges: Mapping[str, tuple
         if precision in ("f16", "bf16"):
             edit.changes[layer.at] = _cast(layer, precision, edit.weights)
         else:
-            edit.changes[layer.at] = _quantised(layer, precision, ranges[layer.source], edit.weights)
+            edit.changes[layer.at] = _quantised(layer, precision, ranges[layer.source], edit.weights, symmetric)
     return edit
 
 
@@ -107,13 +110,16 @@ def _cast(layer: Layer, dtype: str, weights: dict[str, Array]) -> Change:
     return change
 
 
-def _quantised(layer: Layer, precision: str, limits: tuple[float, float], weights: dict[str, Array]) -> Change:
+def _quantised(
+    layer: Layer, precision: str, limits: tuple[float, float], weights: dict[str, Array], symmetric: bool
+) -> Change:
     """In eight bits: input and weight are quantised, and dequantised in front of the node."""
     name, f8 = f"{layer.output}:{precision}", ml_dtypes.float8_e4m3fn
     low, high = limits
     if precision == "int8":
-        step = (high - low) / 255.0 or 1.0
-        zero: Array = np.array(np.clip(np.rint(-low / step), 0, 255), np.uint8)
+        step = max(-low, high) / 127.0 if symmetric else (high - low) / 255.0
+        step = step or 1.0
+        zero: Array = np.zeros((), np.int8) if symmetric else np.array(np.clip(np.rint(-low / step), 0, 255), np.uint8)
         others = tuple(each for each in range(layer.weight.ndim) if each != layer.axis)
         scale = np.abs(layer.weight).max(axis=others, keepdims=True) / 127.0
         scale = np.where(scale > 0, scale, 1.0).astype(np.float32)

@@ -164,7 +164,7 @@ async def _one(
         for name, one in ranges.items():
             one.add(values[name])
     limits = {name: one.limits(config) for name, one in ranges.items()}
-    edit = lowered_edit(layers, precision, limits)
+    edit = lowered_edit(layers, precision, limits, config.symmetric)
     edit.shown = dict.fromkeys(results, "f32")
     lowered, _ = await execute(edited(model, edit), batches)
     edit.shown = {}
