@@ -25,8 +25,6 @@ class Range:
     def __init__(self) -> None:
         self.low = np.inf
         self.high = -np.inf
-        self.channels: Array | None = None
-        """The largest size of each channel of the last axis; None if batches have different numbers of channels."""
         self._top = 0.0
         self._counts = np.zeros(2 * HALF, np.int64)
 
