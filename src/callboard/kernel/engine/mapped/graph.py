@@ -9,7 +9,7 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
-from callboard.kernel.engine.mapped import (
+from callboard.kernel.engine.mapped import (  # noqa: F401 -- they register their operators
     arithmetic,
     attending,
     control,
@@ -29,21 +29,6 @@ from callboard.kernel.engine.onnxfile import Model, Node
 
 __all__ = ["Mapped", "stays_on_host"]
 
-MODULES = (
-    arithmetic,
-    attending,
-    control,
-    losses,
-    networks,
-    quantised,
-    recurrent,
-    reductions,
-    resampling,
-    scattering,
-    shapes,
-    transforms,
-)
-"""The modules whose operators are registered."""
 NEWEST = 28
 """The newest opset of which the operators are known."""
 MOST_NUMBERS = 16

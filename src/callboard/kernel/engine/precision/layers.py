@@ -106,7 +106,8 @@ def factors_of(layers: list[Layer], largest: Array | None, smooth: float) -> Arr
         return None
     rows = np.max([np.abs(each.weight).max(axis=1 - (each.inner or 0)) for each in layers], axis=0)
     found = np.maximum(largest, 1e-5) ** smooth / np.maximum(rows, 1e-5) ** (1.0 - smooth)
-    return np.clip(found, 1e-4, 1e4).astype(np.float32)
+    factors: Array = np.clip(found, 1e-4, 1e4).astype(np.float32)
+    return factors
 
 
 def lowered_edit(layers: list[Layer], precision: str, inputs: Mapping[str, Scaled], symmetric: bool = False) -> Edit:

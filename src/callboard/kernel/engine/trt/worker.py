@@ -53,7 +53,7 @@ def built(
 ) -> None:
     """Build a plan; answers the plan and the timing cache."""
 
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc, name-defined]
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.steps: dict[str, int] = {}
