@@ -218,14 +218,13 @@ class App(WithRoutes, Ruled):
         Args:
             name, version, max_queue, tenants: See :meth:`add_model`.
             path: Path of the file.
-            device: Device that the model computes on. Of several, each has a replica, and there is one queue
-                (:class:`ModelReplicaPool`).
+            device: Where it computes. Of several, each has a replica behind one queue (:class:`ModelReplicaPool`).
             max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
                 the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
             threads: Threads of a call of ONNX Runtime on the CPU; 0: all that the process may use.
             engine: ``"onnxruntime"`` or ``"callboard"``, the ops of the device; None: as ``dev.engine.build`` chooses:
-                ONNX Runtime on a CPU where it is installed, else the ops. Files with texts need ONNX Runtime. On CUDA
-                ``"onnxruntime"`` needs the package onnxruntime-gpu, and without it uses the CPU.
+                ONNX Runtime on a CPU where it is installed, else the ops. Texts need ONNX Runtime, which computes on
+                CUDA with the package onnxruntime-gpu only.
 
         Raises:
             OSError: The file cannot be read.

@@ -44,7 +44,7 @@ def main() -> None:
             built(trt, Logger(), version, complaints, request, parts, send)
         else:
             judged(trt, Logger(), version, complaints, parts[0], send)
-    except Exception as e:
+    except Exception as e:  # of the library, whose errors have no common base: they are the answer
         send({"error": f"{type(e).__name__}: {e}", "version": version})
 
 
