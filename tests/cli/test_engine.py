@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from tests.kernel.engine.models import linear
 
+import callboard as cb
 from callboard.cli import main
+from callboard.kernel.engine import TrtRuntime
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
@@ -23,3 +25,21 @@ def test_a_plan_in_eight_bits_says_what_it_costs(tmp_path: Path, capsys: pytest.
     assert plan.read_bytes().startswith(b"CBENGINE")
     assert main(given) == 2
     assert "--precision needs --calibration FILE.npz" in capsys.readouterr().err
+
+
+def test_a_plan_of_tensorrt_is_built_and_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        TrtRuntime()
+    except cb.BackendUnavailable:
+        pytest.skip("TensorRT is not installed")
+    model, plan = tmp_path / "linear.onnx", tmp_path / "linear.plan"
+    model.write_bytes(linear())
+    given = ["engine", "build", str(model), "--engine", "tensorrt", "--profile", "x=1x4:2x4:8x4"]
+    assert main([*given, "--target", "SM89"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("TensorRT")
+    assert "input  x: FLOAT[-1, 4]" in told
+    assert main(["engine", "inspect", str(plan)]) == 0
+    assert "for SM89, which callboard does not execute" in capsys.readouterr().out
+    assert main([*given, "--target", "SM1"]) == 2
+    assert "has no target 'SM1'" in capsys.readouterr().err

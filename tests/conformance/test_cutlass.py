@@ -1,5 +1,6 @@
 """``dev.cutlass``: products with epilogues, groups, convolutions, other weights; against NumPy in f64."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,9 @@ import callboard as cb
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.kernel.cutlass import Conv, Explain, Gemm, GroupedGemm, Refit
+from callboard.kernel.cutlass.api import CutlassApi
 from callboard.kernel.cutlass.fused import inputs_of
+from callboard.testing.device_session import DeviceSession
 
 Tree = cb.EpilogueVisitorTree
 TOLERANCE = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-5, "f64": 1e-12}
@@ -213,3 +216,59 @@ def test_what_executes_a_product_is_told(session: Any) -> None:
     if told is None:
         pytest.skip("a recording answers with arrays, and not in words")
     assert "launch" in told or "numpy" in told
+
+
+ENGINES = ("auto", "vendor", "cutlass")
+
+
+def by(engine: str, session: Any, op: type, *operands: Any, **settings: Any) -> Any:
+    """The result by an engine; None if the session says that it cannot be this one."""
+    try:
+        return run(session, op, *operands, engine=engine, **settings)
+    except (cb.UnsupportedOp, cb.BackendUnavailable) as e:
+        if engine == "cutlass" and any(word in str(e) for word in ("engine is 'cutlass'", "templates", "nvcc")):
+            return None
+        raise
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["bias_relu", "gelu_residual", "gated"])
+def test_every_engine_gives_the_same_product(session: Any, engine: str, name: str) -> None:
+    """Extents over the borders of a template's tile, and rows of 16 bytes, as templates need them."""
+    tree, oracle = TREES[name]
+    for m, n, k in ((128, 256, 64), (136, 264, 72)):
+        a, b = drawn("bf16", m, k), drawn("bf16", k, n, seed=2)
+        arrays = {"bias": drawn("bf16", n), "residual": drawn("bf16", m, n)}
+        found = by(engine, session, Gemm, a, b, tree, arrays=arrays, alpha=0.5)
+        if found is not None:
+            close(found, oracle(0.5 * wide(a) @ wide(b), {key: wide(x) for key, x in arrays.items()}), "bf16")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gives_the_same_groups_and_convolutions(session: Any, engine: str) -> None:
+    a, b = drawn("bf16", 24, 32), drawn("bf16", 3, 32, 16, seed=2)
+    offsets = np.array([0, 7, 7, 24], np.int32)
+    found = by(engine, session, GroupedGemm, a, b, Tree().relu(), offsets=session.put(offsets))
+    if found is not None:
+        group = np.repeat(np.arange(3), np.diff(offsets))
+        close(found, np.maximum(np.einsum("mk,mkn->mn", wide(a), wide(b)[group]), 0), "bf16")
+    x, w = drawn("bf16", 2, 5, 5, 8), drawn("bf16", 8, 1, 1, 8, seed=2)
+    found = by(engine, session, Conv, x, w, Tree().relu())
+    if found is not None:
+        close(found, np.maximum(np.einsum("nhwc,kc->nhwk", wide(x), wide(w)[:, 0, 0]), 0), "bf16")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_experts_are_grouped_products(session: Any, dtype: str) -> None:
+    """:class:`callboard.GroupedExperts` on the session: a gate, and an expert without rows."""
+    if not isinstance(session, DeviceSession):
+        pytest.skip("experts take the refs of a device")
+    up, gate = drawn(dtype, 3, 16, 24), drawn(dtype, 3, 16, 24, seed=2)
+    down, rows = drawn(dtype, 3, 24, 16, seed=3), drawn(dtype, 9, 16, seed=4)
+    offsets = np.array([0, 4, 4, 9], np.int32)
+    device: Any = SimpleNamespace(put=session.put, cutlass=CutlassApi(session.submit, session.put))
+    experts = cb.GroupedExperts(device, up, down, activation="silu", gate=gate)
+    found = session.get(experts(session.put(rows), session.put(offsets)))
+    of_row = np.repeat(np.arange(3), np.diff(offsets))
+    x, gates = (np.einsum("rk,rkn->rn", wide(rows), wide(each)[of_row]) for each in (up, gate))
+    close(found, np.einsum("rk,rkn->rn", gates * sigmoid(gates) * x, wide(down)[of_row]), dtype)

@@ -8,7 +8,7 @@ import pytest
 from tests.kernel.engine.models import B, W, linear, linear_of, model, node
 
 import callboard as cb
-from callboard.kernel.engine import Build, EngineSpec, Execute
+from callboard.kernel.engine import Build, EngineSpec, Execute, Release
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 X = np.random.default_rng(1).standard_normal((5, 4)).astype("f4")
@@ -63,3 +63,14 @@ def test_what_the_engine_refuses_fails_the_op(session: Any) -> None:
     ref, spec = loaded(session, linear(), "wrong shape", **more)
     with pytest.raises(cb.ShapeError, match=r"x is f32.*must have no gaps"):
         session.submit(Execute(model=ref, spec=spec, ins=(session.put(X)[:, ::-1],)))
+
+
+def test_a_session_is_released_and_opened_again(session: Any) -> None:
+    if not served(session):
+        return
+    more = {"inputs": ("x",), "outputs": ("y",), "layouts": (("f32", (5, 3)),)}
+    ref, spec = loaded(session, linear(), "released", **more)
+    for _ in range(2):
+        session.submit(Release(spec=spec))
+        (y,) = session.submit(Execute(model=ref, spec=spec, ins=(session.put(X),)))
+        np.testing.assert_allclose(session.get(y), linear_of(X), rtol=1e-5, atol=1e-6)

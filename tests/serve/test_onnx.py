@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from serve_lab import TIMEOUT, anyone, client_of, tensor
 
 import callboard as cb
 from callboard.serve import App
+from callboard.serve.bundled.onnx import onnx_version
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="for the extra onnx")
 datasets = pytest.importorskip("onnxruntime.datasets")
@@ -57,7 +59,7 @@ async def test_outputs_that_are_no_tensors_are_left_out(caplog: pytest.LogCaptur
     async with serving(IRIS) as (_, http, _):
         assert [each["name"] for each in (await http.get("/v2/models/m")).json()["outputs"]] == ["label"]
         (labels,) = await infer(http, "float_input", flowers)
-    assert "are left out: probabilities is seq(map(int64,tensor(float)))" in caplog.text
+    assert "are left out: probabilities is a sequence" in caplog.text
     assert np.array_equal(labels, session.run(["label"], {"float_input": flowers})[0])
 
 
@@ -89,6 +91,32 @@ async def test_requests_are_joined_along_the_first_axis(tmp_path: Path) -> None:
     for (y,), x in zip(found, given, strict=True):
         np.testing.assert_allclose(y, 1 / (1 + np.exp(-x)), rtol=1e-5)
     assert stats.batches < 30
+
+
+async def test_a_model_that_is_no_longer_served_leaves_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sigmoid.onnx"
+    opened: Any = weakref.WeakSet()
+    make = onnxruntime.InferenceSession
+
+    def session(*args: Any, **options: Any) -> Any:
+        opened.add(made := make(*args, **options))
+        return made
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    async with cb.device("cpu") as device, asyncio.timeout(TIMEOUT):
+        for n in range(2):
+            path.write_bytes(onnx_file("Sigmoid", 1, "n", n + 1))
+            version, file = await onnx_version(device, path, max_batch=1, max_queue=4)
+            assert file.provider == "onnxruntime"
+            server = await version.load()
+            async with server:
+                await server.submit(np.zeros((1, n + 1), "f4"))
+            assert version.unload is not None
+            assert len(opened) == 1
+            await version.unload(server)
+            assert not opened
 
 
 async def test_texts(tmp_path: Path) -> None:
@@ -131,12 +159,19 @@ async def test_files_that_cannot_be_served(tmp_path: Path, monkeypatch: pytest.M
     broken.write_bytes(b"nothing")
     async with cb.device("cpu") as device:
         app = App()
-        for path in (broken, tmp_path / "none.onnx"):
-            with pytest.raises(cb.ActorStopped, match=r"\.onnx"):
+        for path, error, says in (
+            (broken, ValueError, "broken.onnx: this is no ONNX model"),
+            (tmp_path / "none.onnx", OSError, "none"),
+        ):
+            with pytest.raises(error, match=says):
                 await app.add_onnx("m", path, device)
         with pytest.raises(ValueError, match="first extent of each tensor must be open"):
             await app.add_onnx("m", SIGMOID, device, max_batch=8)
         assert app.models == {}
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        texts = tmp_path / "texts.onnx"
+        texts.write_bytes(onnx_file("Identity", 8, "n"))
         with pytest.raises(cb.BackendUnavailable, match=r"pip install 'callboard\[onnx\]'"):
-            await app.add_onnx("m", SIGMOID, device)
+            await app.add_onnx("m", texts, device)
+        with pytest.raises(ValueError, match="x has texts, which only ONNX Runtime takes"):
+            await app.add_onnx("m", texts, device, engine="callboard")

@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> Path:
 async def serving(path: Path, isolation: Any = "thread", **options: Any) -> AsyncIterator[tuple[App, Any, cb.Device]]:
     async with cb.device("cpu", isolation=isolation) as device, asyncio.timeout(TIMEOUT):
         app = App(model_control=True, rights=anyone)
-        await app.add_onnx("m", path, device, engine="callboard", **options)
+        await app.add_onnx("m", path, device, **{"engine": "callboard", **options})
         async with client_of(app) as http:
             yield app, http, device
 
@@ -118,9 +118,12 @@ async def test_replicas_on_several_devices(path: Path) -> None:
 @pytest.mark.fault
 @pytest.mark.skipif(sys.platform != "linux", reason="process isolation is Linux only")
 @pytest.mark.slow
-async def test_no_request_fails_when_the_host_is_killed_between_them(path: Path) -> None:
+@pytest.mark.parametrize("engine", ["callboard", "onnxruntime"])
+async def test_no_request_fails_when_the_host_is_killed_between_them(path: Path, engine: Any) -> None:
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime", reason="for the extra onnx")
     given = inputs(60)
-    async with serving(path, "process", max_batch=8) as (_, http, device):
+    async with serving(path, "process", engine=engine, max_batch=8) as (_, http, device):
         await asyncio.gather(*(infer(http, x) for x in given[:12]))  # some shapes are recorded by now
         kills = 0
 

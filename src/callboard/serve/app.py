@@ -207,7 +207,7 @@ class App(WithRoutes, Ruled):
         max_batch: int = 1,
         max_queue: int = 1024,
         threads: int = 0,
-        engine: Literal["onnxruntime", "callboard"] = "onnxruntime",
+        engine: Literal["onnxruntime", "callboard"] | None = None,
         tenants: Tenants | None = None,
     ) -> None:
         """Serve an ONNX file under ``/v2/models/<name>``, on a device; for ``lifespan``.
@@ -218,25 +218,27 @@ class App(WithRoutes, Ruled):
         Args:
             name, version, max_queue, tenants: See :meth:`add_model`.
             path: Path of the file.
-            device: Device that the model computes on. Of several, each has a replica, and there is one queue
-                (:class:`ModelReplicaPool`).
+            device: Where it computes. Of several, each has a replica behind one queue (:class:`ModelReplicaPool`).
             max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
                 the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
-            threads: Threads of a call of ONNX Runtime on the CPU; 0: its default.
-            engine: ``"onnxruntime"``: in the device's host; on CUDA it needs the package onnxruntime-gpu, else it uses
-                the CPU. ``"callboard"``: the ops of the device (``dev.engine``), without texts.
+            threads: Threads of a call of ONNX Runtime on the CPU; 0: all that the process may use.
+            engine: ``"onnxruntime"`` or ``"callboard"``, the ops of the device; None: as ``dev.engine.build`` chooses:
+                ONNX Runtime on a CPU where it is installed, else the ops. Texts need ONNX Runtime, which computes on
+                CUDA with the package onnxruntime-gpu only.
 
         Raises:
+            OSError: The file cannot be read.
             BackendUnavailable: ONNX Runtime is not installed (extra ``onnx``).
-            ActorStopped: ONNX Runtime cannot read the file, or it is not a model.
-            OSError, UnsupportedOp: With ``engine="callboard"``: it cannot be read; the engine lacks operators of it.
-            ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file's inputs are not tensors, or
-                cannot be joined.
+            LibraryError, ActorStopped: ONNX Runtime refuses the file.
+            UnsupportedOp: The engine lacks operators of the model; names all of them.
+            ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file is no model, its inputs are not
+                tensors, or cannot be joined.
         """
         from callboard.serve.bundled.onnx import onnx_replicas
 
         self._check_new(name)  # before anything is opened
-        check_choice("engine", engine, "onnxruntime", "callboard")
+        if engine is not None:
+            check_choice("engine", engine, "onnxruntime", "callboard")
         if threads and engine == "callboard":
             raise ValueError(f"threads is {threads}, which is for ONNX Runtime; leave it out with engine='callboard'")
         options: dict[str, Any] = {"max_batch": max_batch, "max_queue": max_queue, "threads": threads}

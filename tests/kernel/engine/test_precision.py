@@ -10,6 +10,9 @@ import callboard as cb
 from callboard.kernel.engine.onnxfile import model_of
 from callboard.kernel.engine.precision import IBuilderConfig, lower
 from callboard.kernel.engine.precision.calibrating import Range
+from callboard.kernel.engine.precision.layers import layers_of
+from callboard.kernel.engine.precision.lowering import executing
+from callboard.kernel.engine.precision.trials import Trials
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 RNG = np.random.default_rng(7)
@@ -43,11 +46,11 @@ async def dev() -> Any:
         yield device
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("engine", ["onnxruntime", "callboard"])
 @pytest.mark.parametrize(
     "precision, calibrator, most",
-    [("f16", "minmax", 5e-3), ("int8", "minmax", 0.03), ("int8", "entropy", 0.03), ("int8", "percentile", 0.03)],
+    [("f16", "minmax", 5e-3), *(("int8", each, 0.03) for each in ("minmax", "mse", "entropy", "percentile"))],
 )
 async def test_outputs_stay_close(dev: Any, engine: str, precision: str, calibrator: str, most: float) -> None:
     config = IBuilderConfig(precision, calibrator, percentile=0.999)
@@ -87,6 +90,44 @@ async def test_best_is_measured(dev: Any) -> None:
     assert found.tried["bf16"].startswith("refused: ONNX Runtime cannot read model")
 
 
+def outliers() -> tuple[bytes, list[dict[str, Any]]]:
+    """A product of an input with one channel of large values, like those of transformers, and one without it."""
+    rng = np.random.default_rng(8)
+    weights = {"w": rng.standard_normal((16, 32)).astype("f4"), "v": rng.standard_normal((32, 8)).astype("f4")}
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Tanh", ["a"], ["b"]), node("MatMul", ["b", "v"], ["y"])]
+    data = model(nodes, {"x": ("f32", ["n", 16])}, {"y": ("f32", ["n", 8])}, weights)
+    x = (rng.standard_normal((64, 16)) * 0.1).astype("f4")
+    x[:, 3] *= 100
+    weights["w"][3] *= 0.01
+    return data, [{"x": x}]
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+async def test_channels_with_large_values_are_evened_out(dev: Any, symmetric: bool) -> None:
+    data, batches = outliers()
+    errors = []
+    for smooth in (0.0, 0.7):
+        config = IBuilderConfig("int8", smooth=smooth, symmetric=symmetric)
+        errors.append((await lower(dev, data, config, batches, engine="callboard")).layers[0].error)
+    assert errors[1] < errors[0] / 4
+
+
+async def test_layers_that_cost_too_much_stay(dev: Any) -> None:
+    data, batches = outliers()
+    every = await lower(dev, data, IBuilderConfig("int8", smooth=0.0), batches)
+    trials = Trials(
+        data,
+        IBuilderConfig(smooth=0.0, tolerance=every.error / 4),
+        batches,
+        executing(dev, None),
+        layers_of(model_of(data)),
+    )
+    found = await trials.within("int8")
+    assert found.error <= every.error / 4
+    assert (found.kept, [cost.name for cost in found.layers]) == (["a"], ["y"])
+    assert "kept in f32: a" in found.explain()
+
+
 async def test_what_cannot_be_lowered_is_refused(dev: Any) -> None:
     with pytest.raises(cb.ShapeError, match="fp8 needs opset 19, and the model has 13"):
         await lower(dev, network(13), IBuilderConfig("fp8"), BATCHES)
@@ -99,6 +140,48 @@ async def test_what_cannot_be_lowered_is_refused(dev: Any) -> None:
         await lower(dev, plain, IBuilderConfig(), [{"x": np.ones(2, "f4")}])
     with pytest.raises(cb.ShapeError, match="precision is 'int4'; use one of f32, f16"):
         IBuilderConfig("int4")
+
+
+def test_every_channel_is_counted() -> None:
+    """Of 4 rows of 65536 channels, one in four samples would be those of every fourth channel."""
+    values = np.zeros((4, 1 << 16), "f4")
+    values[:, 1::4] = 3.0
+    one = Range()
+    one.add(values)
+    for calibrator in ("minmax", "mse", "percentile", "entropy"):
+        assert one.limits(IBuilderConfig(calibrator=calibrator)) == pytest.approx((0.0, 3.0), abs=1e-3)
+
+
+@pytest.mark.parametrize("calibrator", ["mse", "percentile", "entropy"])
+def test_ranges_do_not_depend_on_the_order_of_batches(calibrator: str) -> None:
+    parts = [RNG.standard_normal(5000) * scale for scale in (0.1, 1.0, 7.0)]
+    found = []
+    for order in (parts, parts[::-1], [np.concatenate(parts)]):
+        one = Range()
+        for each in order:
+            one.add(each)
+        found.append(one.limits(IBuilderConfig(calibrator=calibrator, percentile=0.99)))
+    np.testing.assert_allclose(found[1], found[0], rtol=0.1)
+    np.testing.assert_allclose(found[2], found[1], rtol=1e-6)
+
+
+def test_percentiles_are_quantiles() -> None:
+    values = RNG.standard_normal(100_000)
+    one = Range()
+    one.add(values)
+    found = one.limits(IBuilderConfig(calibrator="percentile", percentile=0.99))
+    np.testing.assert_allclose(found, np.quantile(values, [0.005, 0.995]), atol=2e-3)
+
+
+def test_the_least_square_error() -> None:
+    """Rare large values are cut, and not where the errors of those cut are larger than what the others gain."""
+    few, many = (np.append(RNG.standard_normal(20_000), np.full(n, 40.0)) for n in (1, 400))
+    ends = []
+    for values in (few, many):
+        one = Range()
+        one.add(values)
+        ends.append(one.limits(IBuilderConfig(calibrator="mse"))[1])
+    assert ends[0] < 39 < ends[1]
 
 
 def test_ranges_leave_what_is_rare_outside() -> None:

@@ -16,7 +16,7 @@ from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.layout import Layout
 from callboard.core.library import Extents, plans
 from callboard.core.op import outputs_of
-from callboard.kernel.engine import Build, EngineSpec, Execute
+from callboard.kernel.engine import Build, EngineSpec, Execute, Release
 from callboard.kernel.engine.onnxfile import CODES
 
 __all__ = ["CpuEngine"]
@@ -82,6 +82,13 @@ class CpuEngine(CpuLibrary):
     @plans(Execute, sizes=True)
     def execute(self, op: Execute) -> "Run":
         return Run(self, op)
+
+    @plans(Release)
+    def release(self, op: Release) -> Callable[[], None]:
+        def run() -> None:
+            self._sessions.pop((op.spec.digest, op.spec.threads), None)
+
+        return run
 
 
 class Read:

@@ -33,7 +33,8 @@ def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         action = actions.add_parser(name, help=help_text, description=help_text.capitalize() + ".")
         action.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file, or a plan")
         action.add_argument("--device", default="cpu", help="device (%(default)s)")
-        action.add_argument("--engine", choices=("onnxruntime", "callboard"), help="engine; the device's default")
+        engines = ("onnxruntime", "callboard", *(("tensorrt",) if name == "build" else ()))
+        action.add_argument("--engine", choices=engines, help="engine; the device's default")
         action.add_argument(
             "--profile",
             action="append",
@@ -43,6 +44,7 @@ def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         )
         if name == "build":
             action.add_argument("-o", "--output", type=Path, metavar="FILE", help="the plan (MODEL with .plan)")
+            action.add_argument("--target", default="CURRENT", help="of TensorRT: SM75, SM89, ...; %(default)s")
             action.add_argument("--refit", action="store_true", help="weights can be replaced")
             action.add_argument(
                 "--precision", choices=PRECISIONS[1:], help="of convolutions and products; needs --calibration"
@@ -74,8 +76,11 @@ async def _run(arguments: argparse.Namespace) -> int:
     async with cb.device(arguments.device) as device:
         if getattr(arguments, "precision", None):
             data = await _lowered(device, data, arguments)
+        if arguments.engine == "tensorrt":
+            await _built_by_tensorrt(data, arguments)
+            return 0
         if data.startswith(b"CBENGINE"):
-            plan = await device.engine.load(data)
+            plan = await device.engine.load(data, fallback=True)
         else:
             plan = await device.engine.build(
                 data,
@@ -105,10 +110,27 @@ async def _lowered(device: Any, data: bytes, arguments: argparse.Namespace) -> b
     if not arguments.calibration:
         raise ValueError("--precision needs --calibration FILE.npz, with inputs such as the model will get")
     batches = [dict(np.load(path)) for path in arguments.calibration]
-    config = IBuilderConfig(arguments.precision, arguments.calibrator)
-    found = await lower(device, data, config, batches, engine=arguments.engine)
+    tensorrt = arguments.engine == "tensorrt"
+    config = IBuilderConfig(arguments.precision, arguments.calibrator, symmetric=tensorrt)
+    found = await lower(device, data, config, batches, engine=None if tensorrt else arguments.engine)
     print(found.explain())
     return found.data
+
+
+async def _built_by_tensorrt(data: bytes, arguments: argparse.Namespace) -> None:
+    """Write a plan of TensorRT, and say whether this machine would execute it."""
+    from callboard.kernel.engine.trt import TrtRuntime
+
+    runtime, output = TrtRuntime(), arguments.output or arguments.model.with_suffix(".plan")
+    profiles = dict(map(profile_of, arguments.profile))
+    built = await runtime.build(
+        data, target=arguments.target, profiles=profiles, refit=arguments.refit, title=arguments.model.name
+    )
+    print(built.explain())
+    output.write_bytes(built.serialized)
+    print(f"wrote {output}")
+    if refusal := await runtime.refusal(built.serialized):
+        print(f"this machine would not execute it: {refusal}")
 
 
 def profile_of(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:

@@ -1,4 +1,6 @@
-"""The messages of ``dev.engine``: read a model, execute it."""
+"""The messages of ``dev.engine``: read a model, execute it, forget it."""
+
+from typing import ClassVar
 
 import msgspec
 
@@ -10,7 +12,7 @@ from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
 from callboard.kernel.engine.actor import TrtActor
 
-__all__ = ["Build", "EngineSpec", "Execute"]
+__all__ = ["Build", "EngineSpec", "Execute", "Release"]
 
 MOST_TEXT = 64 << 20
 MOST_EXTENT = 1 << 48
@@ -22,7 +24,7 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 
     Attributes:
         title: Name of the model in errors.
-        digest: SHA-256 of the model; the engine keeps one session for each.
+        digest: What names the model; the engine keeps one session for each.
         threads: Threads of an execution on a CPU; 0: as many as the engine likes.
         inputs: Names of the inputs, in the order of ``ins``.
         outputs: Names of the outputs.
@@ -99,6 +101,21 @@ class Execute(Op[TrtActor, "tuple[GpuRef, ...]"], tag="engine.execute"):
                 for dtype, shape in spec.layouts
             )
         }
+
+
+class Release(Op[TrtActor, None], tag="engine.release"):
+    """Close the engine's session of a model; does nothing if there is none. An execution opens it again.
+
+    Args:
+        spec: The model's digest and limits.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ()
+
+    spec: EngineSpec
+
+    def infer(self) -> Outputs:
+        return {}
 
 
 def _check_model(op: Op[TrtActor, object], model: In) -> None:

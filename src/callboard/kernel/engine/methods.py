@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,14 +16,16 @@ from callboard.kernel.api import Api
 from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.mapped.graph import Mapped
 from callboard.kernel.engine.mapped.tools import PLUGINS
-from callboard.kernel.engine.messages import Build, EngineSpec
+from callboard.kernel.engine.messages import Build, EngineSpec, Release
 from callboard.kernel.engine.onnxfile import Model, with_weights
-from callboard.kernel.engine.plan import EnginePlan, EngineRefused, header_of, read_model, refittable_weights
+from callboard.kernel.engine.plan import EnginePlan, EngineRefused, digest_of, header_of, read_model, refittable_weights
 from callboard.kernel.engine.profiles import Port, profiles_of
+from callboard.kernel.engine.rewriting import whole
 from callboard.kernel.nvrtc.handles import Answer
 
 __all__ = ["ENGINES", "Methods"]
 
+_log = logging.getLogger("callboard.engine")
 ENGINES = ("onnxruntime", "callboard", "tensorrt")
 TYPES = {
     "tensor(float)": "f32",
@@ -44,7 +47,7 @@ class Methods(Api[Mode]):
 
     __slots__ = ()
 
-    covers = frozenset({"build", "execute"})
+    covers = frozenset({"build", "execute", "release"})
 
     def build(
         self,
@@ -60,7 +63,7 @@ class Methods(Api[Mode]):
         """A plan of an ONNX model: ``plan = await dev.engine.build("model.onnx")``.
 
         Args:
-            model: The path of a file that contains its weights, or its bytes.
+            model: The path of a file, whose weights may lie in files beside it; or its bytes, with all weights.
             profiles: (smallest, usual, largest shape) of inputs with dynamic extents, by name. Other shapes are
                 refused when a context is called; None: none is.
             precision: ``"f32"``: the model computes as it is written.
@@ -80,7 +83,7 @@ class Methods(Api[Mode]):
         if isinstance(model, bytes | bytearray):
             data, title = bytes(model), title or "model"
         elif isinstance(model, str | os.PathLike):
-            data, title = Path(model).read_bytes(), title or Path(model).name
+            data, title = whole(model), title or Path(model).name
         else:
             raise TypeError(f"model is {type(model).__name__}; pass the bytes or the path of an ONNX file")
         if precision != "f32":
@@ -96,6 +99,7 @@ class Methods(Api[Mode]):
         engine, reason = _chosen(engine, backend, found)
         weights = refittable_weights(found) if refit else {}
         executed = with_weights(data, weights, True) if weights else data
+        digest = "" if engine == "callboard" else digest_of(executed)
 
         def plan(version: str, device: str, outputs: list[Port], runner: Any) -> EnginePlan:
             return EnginePlan(
@@ -114,6 +118,7 @@ class Methods(Api[Mode]):
                 runner=runner,
                 refittable=refit,
                 executed=executed,
+                digest=digest,
             )
 
         if engine == "callboard":
@@ -123,7 +128,7 @@ class Methods(Api[Mode]):
             return Answer(first, lambda _: made)
         if weights:
             first = self._put(np.frombuffer(executed, np.uint8))
-        spec = EngineSpec(title, _digest(executed), threads)
+        spec = EngineSpec(title, digest, threads)
 
         def read(array: Any) -> EnginePlan:
             described = json.loads(bytes(array))
@@ -144,8 +149,13 @@ class Methods(Api[Mode]):
 
         return Answer(self._submit(Build(model=first, spec=spec)), read)
 
-    def load(self, plan: "bytes | bytearray | str | os.PathLike[str]") -> Answer[EnginePlan]:
+    def load(self, plan: "bytes | bytearray | str | os.PathLike[str]", *, fallback: bool = False) -> Answer[EnginePlan]:
         """A plan from :meth:`EnginePlan.serialize`, or from a file with it: ``plan = await dev.engine.load(data)``.
+
+        Args:
+            plan: The bytes, or the path of the file.
+            fallback: A plan of TensorRT is executed by the device's own choice of an engine, from the model in it. The
+                result's ``reason`` names both. False: it is refused.
 
         Raises:
             EngineRefused: The bytes are damaged, or a plan of another engine, version or device. Raised by the answer
@@ -155,16 +165,25 @@ class Methods(Api[Mode]):
         header, model = header_of(data)
         if header["engine"] not in ENGINES:
             raise EngineRefused(f"the plan is of the engine {header['engine']!r}; there are {', '.join(ENGINES)}")
+        compiled = header["engine"] == "tensorrt"
+        of = f"{header['title']} is a plan of {header['version']} for {header['device']}"
+        why = f"{of}, which callboard does not execute"
+        if compiled and not fallback:
+            raise EngineRefused(f"{why}; load it with fallback=True, or build the model with another engine")
         answer = self.build(
-            model,
+            model[: header["bytes"]],
             profiles=header["profiles"],
-            engine=header["engine"],
+            engine=None if compiled else header["engine"],
             refit=header["refit"],
             threads=header["threads"],
             title=header["title"],
         )
 
         def check(made: EnginePlan) -> EnginePlan:
+            if compiled:
+                made.reason = f"{made.reason}; {why}"
+                _log.warning("%s: %s executes it", why, made.engine)
+                return made
             for what in ("version", "device"):
                 if header[what] != getattr(made, what):
                     raise EngineRefused(
@@ -188,6 +207,20 @@ class Methods(Api[Mode]):
             raise TypeError(f"plan is {type(plan).__name__}; pass the result of dev.engine.build, awaited")
         return ExecutionContext(plan, self._submit, record)
 
+    def release(self, plan: EnginePlan) -> Any:
+        """Close the engine's session of a plan now; ONNX Runtime's else stays until 32 others were used later.
+
+        Executions called before are not touched, and one called later opens it again. Plans of the same file and number
+        of threads share a session.
+
+        Returns:
+            What can be awaited until it is closed.
+        """
+        if plan.engine != "onnxruntime":
+            plan.resident = plan.resident.again()
+            return self._put(np.zeros(0, np.uint8))
+        return self._submit(Release(spec=EngineSpec(plan.title, plan.digest, plan.threads)))
+
 
 def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
     """The engine, and why."""
@@ -203,15 +236,10 @@ def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
         raise ShapeError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
     if engine == "tensorrt":
         raise BackendUnavailable(
-            'engine="tensorrt" is not implemented in this version; use "callboard" or "onnxruntime"'
+            'engine="tensorrt": callboard builds plans of TensorRT (TrtRuntime), and does not execute them; use '
+            '"callboard" or "onnxruntime"'
         )
     return engine, "as asked"
-
-
-def _digest(data: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()
 
 
 def callboard_version() -> str:

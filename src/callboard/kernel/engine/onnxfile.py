@@ -370,7 +370,7 @@ def _tensor(parts: dict[int, list[Any]]) -> Array:
             raise OnnxError(f"{name} has the extent {n}")
         size *= n
     if 9 in parts:
-        raw = bytes(parts[9][-1])
+        raw = parts[9][-1]  # not copied: a model can be large
         if len(raw) != size * dtype.itemsize:
             raise OnnxError(f"{name} has {len(raw)} bytes, its shape {list(shape)} needs {size * dtype.itemsize}")
         return np.frombuffer(raw, dtype).reshape(shape)

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 import callboard as cb
-from callboard.actors.errors import ActorStopped
-from callboard.core.errors import BackendUnavailable, UnsupportedOp
+from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.core.registry import resolve
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.fairshare.settings import Tenant
@@ -339,9 +338,9 @@ async def _lifespan(app: App, *, file: AppFile, path: Path, folder: Path) -> Asy
                     max_batch=model.max_batch,
                     max_queue=model.max_queue,
                     threads=model.threads,
-                    engine=model.engine or "onnxruntime",
+                    engine=model.engine,
                     tenants=model.shares(),
                 )
-            except (ActorStopped, OSError, UnsupportedOp, ValueError) as e:
+            except (AccelError, OSError, ValueError) as e:
                 raise BadAppFile(f"{path}: models.{name}: {e}") from e
         yield

@@ -1,5 +1,10 @@
-"""An ONNX file as a model: ONNX Runtime in the context host, or a plan of callboard's own engine."""
+"""An ONNX file as a model: a plan of ``dev.engine``.
 
+Two kinds of files have a session of ONNX Runtime in a resident actor instead: those with texts, which no ref can hold,
+and those that ONNX Runtime is to execute on a device whose ``dev.engine`` does not have it.
+"""
+
+import asyncio
 import functools
 import importlib.util
 import logging
@@ -10,6 +15,8 @@ from typing import Any
 
 import callboard as cb
 from callboard.core.errors import BackendUnavailable
+from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of
+from callboard.kernel.engine.rewriting import whole
 from callboard.serve.bundled.joined import Joined
 from callboard.serve.bundled.onnxfile import OnnxEngine, OnnxFile, Opened
 from callboard.serve.bundled.onnxplan import opened_plan
@@ -32,6 +39,7 @@ TYPES = {
     "tensor(uint8)": "UINT8",
 }
 """Datatypes of the protocol, by ONNX Runtime's names. Sequences, maps and bfloat16 have no NumPy array there."""
+TEXTS = "a tensor of strings"
 
 
 _log = logging.getLogger("callboard.serve")
@@ -96,18 +104,36 @@ def _shape(dims: Sequence[Any]) -> list[int]:
     return [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in dims]
 
 
-async def opened(device: cb.Device, path: Path, threads: int = 0) -> Opened:
-    """An actor with the file, and its inputs and outputs.
+async def opened(device: cb.Device, path: Path, threads: int = 0, engine: OnnxEngine | None = None) -> Opened:
+    """The file as a plan, or as a session in an actor, with its inputs and outputs.
 
     Raises:
-        BackendUnavailable: ONNX Runtime is not installed.
-        ActorStopped: The file cannot be read, or is not a model.
-        ValueError: It takes or gives something else than tensors.
+        OSError: The file cannot be read.
+        ValueError: It is no model, or takes or gives something else than tensors.
+        BackendUnavailable: The engine is not installed.
+        LibraryError, ActorStopped: ONNX Runtime refuses the file.
+        UnsupportedOp: The engine lacks operators of the model; names all of them.
     """
+    data, model = await asyncio.to_thread(_read, path)
+    texts = [each.name for each in (*model.graph.inputs, *model.graph.outputs) if each.kind == TEXTS]
+    if not texts and (engine != "onnxruntime" or device.backend == "cpu"):
+        return await opened_plan(device, path, data, model, engine, threads)
+    if engine == "callboard":
+        raise ValueError(f"{path}: {texts[0]} has texts, which only ONNX Runtime takes; leave engine out")
+    return await _opened_session(device, path, threads)
+
+
+def _read(path: Path) -> tuple[bytes, Model]:
+    try:
+        data = whole(path)
+        return data, model_of(data)
+    except OnnxError as e:
+        raise OnnxError(f"{path}: {e}") from e
+
+
+async def _opened_session(device: cb.Device, path: Path, threads: int) -> Opened:
     if importlib.util.find_spec("onnxruntime") is None:
-        raise BackendUnavailable(
-            f"{path} needs ONNX Runtime; install it with: pip install 'callboard[onnx]'; or use engine=\"callboard\""
-        )
+        raise BackendUnavailable(f"{path} needs ONNX Runtime; install it with: pip install 'callboard[onnx]'")
     actor = await device.actor_of(cb.Props(OnnxModel, str(path), threads), wait=True)
     try:
         file = await actor.call(OnnxModel.describe)
@@ -124,7 +150,7 @@ async def onnx_version(
     max_batch: int,
     max_queue: int,
     threads: int = 0,
-    engine: OnnxEngine = "onnxruntime",
+    engine: OnnxEngine | None = None,
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """The file as a loadable version, reloaded when it has changed.
 
@@ -134,18 +160,15 @@ async def onnx_version(
         max_batch: Rows of a batch at most, over which requests are joined; 1: they are not.
         max_queue: Requests that wait at most.
         threads: See :class:`OnnxModel`.
-        engine: What executes it; see :data:`OnnxEngine`.
+        engine: What executes it; None: as ``dev.engine`` chooses.
 
     Raises:
         ValueError: ``max_batch`` is above 1, and a first extent is not open; as :func:`opened`.
-        BackendUnavailable, ActorStopped: As for :func:`opened`.
-        OSError, UnsupportedOp: As for :func:`callboard.serve.bundled.onnxplan.opened_plan`.
+        OSError, BackendUnavailable, LibraryError, ActorStopped, UnsupportedOp: As for :func:`opened`.
     """
 
     async def open_file() -> Opened:
-        if engine == "onnxruntime":
-            return await opened(device, path, threads)
-        return await opened_plan(device, path)
+        return await opened(device, path, threads, engine)
 
     first = await open_file()
     file = first.file
@@ -197,7 +220,7 @@ async def onnx_replicas(
     max_batch: int,
     max_queue: int,
     threads: int = 0,
-    engine: OnnxEngine = "onnxruntime",
+    engine: OnnxEngine | None = None,
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """As :func:`onnx_version`; on several devices, as a pool with a replica on each."""
     options: dict[str, Any] = {"max_batch": max_batch, "max_queue": max_queue, "threads": threads, "engine": engine}

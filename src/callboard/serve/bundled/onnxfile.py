@@ -11,7 +11,7 @@ from callboard.serve.tensors import Tensor
 __all__ = ["OnnxEngine", "OnnxFile", "Opened"]
 
 OnnxEngine = Literal["onnxruntime", "callboard"]
-"""What executes a file: ONNX Runtime, or the ops of the device (``dev.engine``)."""
+"""What executes a file: ONNX Runtime, or the ops of the device."""
 
 
 class OnnxFile(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class OnnxFile(msgspec.Struct, frozen=True):
         inputs: Inputs in the order of the file.
         outputs: The outputs that are tensors of known types.
         left_out: Names and types of the others.
-        provider: ONNX Runtime's execution provider for the file; ``"callboard"`` for callboard's own engine.
+        provider: The engine of the plan; of a session, ONNX Runtime's execution provider.
     """
 
     inputs: list[tuple[str, str, list[int]]]

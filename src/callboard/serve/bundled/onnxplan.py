@@ -1,13 +1,18 @@
-"""An ONNX file as a model: a plan of ``dev.engine``, executed by the ops of the device."""
+"""An ONNX file as a model: a plan of ``dev.engine``."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import callboard as cb
 from callboard.core.dtype import DTYPES
+from callboard.core.errors import AccelError
+from callboard.core.layout import OpenLayout
+from callboard.kernel.engine.onnxfile import Model, ValueInfo
 from callboard.kernel.engine.profiles import Port
-from callboard.serve.bundled.onnxfile import OnnxFile, Opened
+from callboard.kernel.engine.rewriting import with_outputs
+from callboard.serve.bundled.onnxfile import OnnxEngine, OnnxFile, Opened
 from callboard.serve.tensors import DATATYPES, Array
 
 __all__ = ["opened_plan"]
@@ -16,21 +21,36 @@ NAMES = {dtype: name for name, dtype in DATATYPES.items() if dtype.kind != "O"}
 """Datatypes of the protocol, by NumPy's dtype."""
 
 
-async def opened_plan(device: cb.Device, path: Path) -> Opened:
-    """The file as a plan of callboard's own engine, with its inputs and outputs.
+async def opened_plan(
+    device: cb.Device, path: Path, data: bytes, model: Model, engine: OnnxEngine | None = None, threads: int = 0
+) -> Opened:
+    """The file as a plan, with its inputs and outputs.
+
+    Args:
+        device: Device that the model computes on.
+        path: Where it came from, for errors.
+        data: The file, with its weights.
+        model: What is in it. Outputs that the protocol does not have are left out.
+        engine, threads: As for ``dev.engine.build``.
 
     Raises:
-        OSError: The file cannot be read.
-        ValueError: It is no model; or an input or output is no tensor that the protocol has, or has no declared shape.
+        ValueError: No output is left; or an input is no tensor that the protocol has, or has no declared shape.
         UnsupportedOp: The engine lacks operators of the model; names all of them.
+        BackendUnavailable: The engine is not installed.
+        LibraryError: ONNX Runtime refuses the model.
     """
-    data = await asyncio.to_thread(path.read_bytes)
-    plan = await device.engine.build(data, engine="callboard", title=path.name)
+    left_out = [each for each in model.graph.outputs if not _served(each.dtype)]
+    if left_out:
+        kept = [each.name for each in model.graph.outputs if each not in left_out]
+        if not kept:
+            raise ValueError(f"{path} cannot be served: {', '.join(map(_text, left_out))}")
+        data = await asyncio.to_thread(with_outputs, data, kept)
+    plan = await device.engine.build(data, engine=engine, threads=threads, title=path.name)
     file = OnnxFile(
         inputs=[_described(path, each) for each in plan.inputs],
         outputs=[_described(path, each) for each in plan.outputs],
-        left_out=[],
-        provider="callboard",
+        left_out=[_text(each) for each in left_out],
+        provider=plan.engine,
     )
     context = device.engine.context(plan, record=device.record)
     names = [each.name for each in plan.inputs]
@@ -39,12 +59,33 @@ async def opened_plan(device: cb.Device, path: Path) -> Opened:
     async def run(arrays: list[Array]) -> list[Array]:
         async with turn:  # the ops of many requests at once could fill the device's mailbox
             outs = context(dict(zip(names, arrays, strict=True)))
-            return [await out.get() for out in (outs if isinstance(outs, tuple) else (outs,))]
+            return [await _array(out) for out in (outs if isinstance(outs, tuple) else (outs,))]
+
+    def stop() -> None:
+        with contextlib.suppress(AccelError):  # the device has stopped, and the session with it
+            device.engine.release(plan)
 
     async def end() -> None:
-        """The arrays of a plan end with it."""
+        with contextlib.suppress(AccelError):
+            await device.engine.release(plan)
 
-    return Opened(file, run, lambda: None, end)
+    return Opened(file, run, stop, end)
+
+
+async def _array(out: Any) -> Array:
+    """The items of an output; its extents may not be known before."""
+    if isinstance(out.layout, OpenLayout):
+        await out
+    found: Array = await out.get()
+    return found
+
+
+def _served(dtype: str | None) -> bool:
+    return dtype is not None and DTYPES[dtype].np in NAMES
+
+
+def _text(info: ValueInfo) -> str:
+    return f"{info.name} is {info.kind or info.dtype}"
 
 
 def _described(path: Path, port: Port) -> tuple[str, str, list[int]]:

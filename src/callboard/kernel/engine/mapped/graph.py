@@ -1,5 +1,6 @@
 """``Mapped``: a graph checked once, and executed by ops."""
 
+import importlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,41 +10,18 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
-from callboard.kernel.engine.mapped import (
-    arithmetic,
-    attending,
-    control,
-    losses,
-    networks,
-    quantised,
-    recurrent,
-    reductions,
-    resampling,
-    scattering,
-    shapes,
-    transforms,
-)
 from callboard.kernel.engine.mapped.steps import Step, call, graphs_of, lasting, step_of
 from callboard.kernel.engine.mapped.tools import HostOnly, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
 
 __all__ = ["Mapped", "stays_on_host"]
 
-MODULES = (
-    arithmetic,
-    attending,
-    control,
-    losses,
-    networks,
-    quantised,
-    recurrent,
-    reductions,
-    resampling,
-    scattering,
-    shapes,
-    transforms,
-)
-"""The modules whose operators are registered."""
+for _name in (
+    *("arithmetic", "attending", "control", "losses", "networks", "quantised", "recurrent"),
+    *("reductions", "resampling", "scattering", "shapes", "transforms"),
+):
+    importlib.import_module(f"callboard.kernel.engine.mapped.{_name}")  # registers its operators
+
 NEWEST = 28
 """The newest opset of which the operators are known."""
 MOST_NUMBERS = 16

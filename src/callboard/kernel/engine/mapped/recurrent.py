@@ -1,5 +1,6 @@
 """Recurrent networks, step by step: one product for the inputs of all steps, one for the state of each."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,16 @@ DEFAULTS = {
     "scaledtanh": (1.0, 1.0),
     "thresholdedrelu": (1.0, 0.0),
 }
+ATTRIBUTES = {
+    "activation_alpha": None,
+    "activation_beta": None,
+    "activations": None,
+    "clip": None,
+    "direction": b"forward",
+    "hidden_size": 0,
+    "layout": 0,
+}
+"""Attributes that all recurrent networks have, with their defaults."""
 Function = Callable[[Any], Any]
 Cell = Callable[[Tools, Any, Any, tuple[Any, ...], "tuple[Any, ...]", list[Function]], "tuple[Any, ...]"]
 
@@ -76,14 +87,15 @@ def _network(
     steps, batch, _ = x.shape
     ways, size = w.shape[0], r.shape[2]
     usual = options["usual"]
-    functions = _functions(t, options["activations"], usual, ways, options["alpha"] or [], options["beta"] or [])
+    alphas, betas = options["activation_alpha"] or [], options["activation_beta"] or []
+    functions = _functions(t, options["activations"], usual, ways, alphas, betas)
     seen = _seen(t, lengths, steps, batch, direction != b"forward")
     zeros = xp.zeros((ways, batch, size), dtype=x.dtype)
     starts = [zeros if s is None else (xp.permute_dims(t.ref(s), (1, 0, 2)) if layout else t.ref(s)) for s in states]
     outs, lasts = [], []
     for way in range(ways):
         bias = None if b is None else t.ref(b)[way]
-        peeps = options.get("peepholes")
+        peeps = options["peepholes"]
         parts = (r[way], bias, None if peeps is None else t.ref(peeps)[way])
         gates = xp.matmul(x, xp.matrix_transpose(w[way]))
         now = tuple(start[way] for start in starts)
@@ -137,55 +149,7 @@ def _lstm(t: Tools, x: Any, size: int, state: tuple[Any, ...], parts: tuple[Any,
     return xp.multiply(f[0](o), f[2](new)), new
 
 
-@operator("LSTM")
-def lstm(
-    t: Tools,
-    x: Value,
-    w: Value,
-    r: Value,
-    b: Value = None,
-    lengths: Value = None,
-    h: Value = None,
-    c: Value = None,
-    peepholes: Value = None,
-    *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[bytes] | None = None,
-    clip: float | None = None,
-    direction: bytes = b"forward",
-    hidden_size: int = 0,
-    input_forget: int = 0,
-    layout: int = 0,
-) -> Any:
-    if input_forget:
-        raise t.refusal("coupled gates (input_forget) are not mapped")
-    return _network(
-        t, x, w, r, b, lengths, [h, c], _lstm,
-        direction=direction, layout=layout, clip=clip, usual=["sigmoid", "tanh", "tanh"], activations=activations,
-        alpha=activation_alpha, beta=activation_beta, peepholes=peepholes,
-    )  # fmt: skip
-
-
-@operator("GRU")
-def gru(
-    t: Tools,
-    x: Value,
-    w: Value,
-    r: Value,
-    b: Value = None,
-    lengths: Value = None,
-    h: Value = None,
-    *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[bytes] | None = None,
-    clip: float | None = None,
-    direction: bytes = b"forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-) -> Any:
+def _gru(linear_before_reset: int) -> Cell:
     def cell(t: Tools, x: Any, size: int, state: tuple[Any, ...], parts: tuple[Any, ...], f: list[Function]) -> Any:
         (h,), (weights, bias, _) = state, parts
         xp = t.xp(x)
@@ -206,41 +170,51 @@ def gru(
             new = f[1](xp.add(ours[2], product(xp.multiply(reset, h), 2)))
         return (xp.add(xp.multiply(xp.subtract(1.0, z), new), xp.multiply(z, h)),)
 
-    return _network(
-        t, x, w, r, b, lengths, [h], cell,
-        direction=direction, layout=layout, clip=clip, usual=["sigmoid", "tanh"], activations=activations,
-        alpha=activation_alpha, beta=activation_beta,
-    )  # fmt: skip
+    return cell
 
 
-@operator("RNN")
-def rnn(
-    t: Tools,
-    x: Value,
-    w: Value,
-    r: Value,
-    b: Value = None,
-    lengths: Value = None,
-    h: Value = None,
-    *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[bytes] | None = None,
-    clip: float | None = None,
-    direction: bytes = b"forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-) -> Any:
-    def cell(t: Tools, x: Any, size: int, state: tuple[Any, ...], parts: tuple[Any, ...], f: list[Function]) -> Any:
-        (h,), (weights, bias, _) = state, parts
-        xp = t.xp(x)
-        found = xp.add(x, xp.matmul(h, xp.matrix_transpose(weights)))
-        if bias is not None:
-            found = xp.add(found, xp.add(bias[:size], bias[size:]))
-        return (f[0](found),)
+def _rnn(t: Tools, x: Any, size: int, state: tuple[Any, ...], parts: tuple[Any, ...], f: list[Function]) -> Any:
+    (h,), (weights, bias, _) = state, parts
+    xp = t.xp(x)
+    found = xp.add(x, xp.matmul(h, xp.matrix_transpose(weights)))
+    if bias is not None:
+        found = xp.add(found, xp.add(bias[:size], bias[size:]))
+    return (f[0](found),)
 
-    return _network(
-        t, x, w, r, b, lengths, [h], cell,
-        direction=direction, layout=layout, clip=clip, usual=["tanh"], activations=activations,
-        alpha=activation_alpha, beta=activation_beta,
-    )  # fmt: skip
+
+def _register(op: str, usual: list[str], states: list[str], cell: Callable[[Any], Cell], more: str) -> None:
+    """Register a recurrent network.
+
+    Args:
+        op: The operator.
+        usual: Activations of a direction by default.
+        states: Names of the inputs after the lengths.
+        cell: Makes the cell, of the value of the further attribute.
+        more: Name of the further attribute, an integer; empty: there is none.
+    """
+    names = ["x", "w", "r", "b", "lengths", *states]
+    defaults = ATTRIBUTES | ({more: 0} if more else {})
+
+    def run(t: Tools, *inputs: Value, **attributes: Any) -> Any:
+        every: list[Value] = [*inputs, *[None] * (len(names) - len(inputs))]
+        (x, w, r, b, lengths), rest = every[:5], every[5:]
+        options = defaults | attributes
+        peepholes = rest.pop() if "peepholes" in states else None
+        if options.get("input_forget"):
+            raise t.refusal("coupled gates (input_forget) are not mapped")
+        made = cell(options.get(more))
+        return _network(t, x, w, r, b, lengths, rest, made, usual=usual, peepholes=peepholes, **options)
+
+    parameter = inspect.Parameter
+    inputs = [parameter("t", parameter.POSITIONAL_OR_KEYWORD)]
+    for at, name in enumerate(names):
+        default = parameter.empty if at < 3 else None
+        inputs.append(parameter(name, parameter.POSITIONAL_OR_KEYWORD, default=default))
+    attributes = [parameter(name, parameter.KEYWORD_ONLY, default=default) for name, default in defaults.items()]
+    run.__signature__ = inspect.Signature([*inputs, *attributes])  # type: ignore[attr-defined]
+    operator(op)(run)
+
+
+_register("LSTM", ["sigmoid", "tanh", "tanh"], ["h", "c", "peepholes"], lambda _: _lstm, "input_forget")
+_register("GRU", ["sigmoid", "tanh"], ["h"], _gru, "linear_before_reset")
+_register("RNN", ["tanh"], ["h"], lambda _: _rnn, "")
