@@ -14,9 +14,8 @@ from callboard.backends.cuda.cutlass.grouped_text import (
     why_no_groups,
 )
 from callboard.backends.cuda.cutlass.rules import refuses
-from callboard.backends.cuda.cutlass.templated import Code, image_of
+from callboard.backends.cuda.cutlass.templated import Code, Scratched, image_of
 from callboard.backends.cuda.cutlass.templates import BYTES
-from callboard.core.layout import layout_of
 from callboard.core.library import plans
 from callboard.core.op import info_of
 from callboard.kernel.cutlass import GroupedGemm
@@ -58,19 +57,12 @@ class Whole:
     ) -> None:
         self._call = call = GroupedCall(alpha=1.0)
         put_extents(call, op, problem.result if op.out is None else op.out.layout)
-        self._code = Code(library, image, call, "cutlass.grouped_gemm")
-        self._otherwise: InSteps | None = None
-        try:
-            self._otherwise = otherwise()
-        except BaseException:  # whatever ends it: nothing else holds the scratch
-            self.close()
-            raise
+        self._code = Scratched(library, Code(image, call, "cutlass.grouped_gemm"), otherwise)
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
         a, b, out, _, _, _, alpha, beta, offsets = dynamic
         if (a | b | out) & BYTES - 1:
-            assert self._otherwise is not None
-            self._otherwise(stream, *dynamic)
+            self._code.otherwise(stream, *dynamic)
             return
         call = self._call
         call.a, call.b, call.out, call.offsets, call.alpha, call.beta = a, b, out, offsets, alpha, beta
@@ -79,9 +71,6 @@ class Whole:
     def close(self) -> None:
         """Release the scratch and the other plan; all its work is done."""
         self._code.close()
-        if self._otherwise is not None:
-            self._otherwise.close()
-            self._otherwise = None
 
 
 @plans(GroupedGemm, refuses=refuses)
@@ -101,24 +90,24 @@ def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
         return plain()
     if sums_of is op:
         return Whole(library, op, problem, image, plain)
-    found = image
+    call = GroupedCall(alpha=1.0)
+    put_extents(call, sums_of, sums_of.problem().result)
+    code = Code(image, call, "cutlass.grouped_gemm")
 
-    def make(sums: int, groups: int) -> tuple[Any, Callable[[], None], str]:
-        simple, _, _ = _kernel(library, op)(sums, groups)
-        call = GroupedCall(out=sums, group=groups, alpha=1.0)
-        put_extents(call, sums_of, layout_of("f32", problem.result.shape))
-        code = Code(library, found, call, "cutlass.grouped_gemm")
+    def make(sums: int, group: int, scratch: int) -> tuple[Any, Callable[[], None], str]:
+        call.out, call.group = sums, group
+        simple, _, _ = _kernel(library, op)(sums, group)
 
         def multiply(stream: "CudaStream", dynamic: Any) -> None:
             if (dynamic[0] | dynamic[1]) & BYTES - 1:
                 simple(stream, dynamic)
                 return
             call.a, call.b, call.offsets = dynamic[0], dynamic[1], dynamic[OFFSETS]
-            code(stream)
+            code(stream, scratch)
 
-        return multiply, code.close, "cutlass: the grouped product"
+        return multiply, lambda: None, "cutlass: the grouped product"
 
-    return InSteps(library, op, problem, (4 * rows,), make, groups=0)
+    return InSteps(library, op, problem, (4 * rows, code.nbytes), make, groups=0)
 
 
 def _kernel(library: "CudaCutlass", op: GroupedGemm) -> Callable[[int, int], tuple[Any, Callable[[], None], str]]:

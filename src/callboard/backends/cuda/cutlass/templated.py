@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["ARCHITECTURE", "Code", "Templated", "image_of", "templated"]
+__all__ = ["ARCHITECTURE", "Code", "Scratched", "Templated", "image_of", "templated"]
 
 HOPPER = (9, 0)
 ARCHITECTURE = "90a"
@@ -42,38 +42,65 @@ def templated(library: "CudaCutlass", op: Gemm, problem: Problem, otherwise: Any
 
 
 class Code:
-    """A compiled template with its arguments and scratch. Calling it enqueues its kernels.
+    """A compiled template with its arguments. Calling it enqueues its kernels.
 
     Args:
-        library: The library.
         image: The shared library.
         call: The arguments, with extents and steps; addresses are put in before each call.
         tag: Of the op.
+
+    Attributes:
+        nbytes: Of the scratch that a call needs.
     """
 
-    def __init__(self, library: "CudaCutlass", image: bytes, call: ctypes.Structure, tag: str) -> None:
-        self._library, self._tag = library, tag
+    def __init__(self, image: bytes, call: ctypes.Structure, tag: str) -> None:
+        self._tag = tag
         self._code = nvcc.library_of(image)
         self._run: Any = self._code.callboard_launch
         self._run.argtypes, self._run.restype = (c_void_p, c_void_p, c_void_p), c_int
         self._call = call
         measure: Any = self._code.callboard_workspace
         measure.argtypes, measure.restype = (c_void_p,), c_int64
-        size = measure(ctypes.addressof(call))
-        if size < 0:
+        self.nbytes: int = measure(ctypes.addressof(call))
+        if self.nbytes < 0:
             raise LibraryError(f"{tag}: the template does not take these extents; leave engine out", "cutlass", 1)
-        self._room: Any = library.workspace.lease(max(size, 256))
 
-    def __call__(self, stream: "CudaStream") -> None:
-        code = self._run(ctypes.addressof(self._call), self._room.memory.address, stream.native)
+    def __call__(self, stream: "CudaStream", scratch: int) -> None:
+        code = self._run(ctypes.addressof(self._call), scratch, stream.native)
         if code:
             raise LibraryError(f"{self._tag}: CUTLASS returns status {code}", "cutlass", code)
 
+
+class Scratched:
+    """Code with scratch of its own, and the plan that serves operands which the code does not take.
+
+    Args:
+        library: The library.
+        code: The code.
+        otherwise: Makes that plan.
+    """
+
+    def __init__(self, library: "CudaCutlass", code: Code, otherwise: Callable[[], Any]) -> None:
+        self._library, self._code = library, code
+        self._room: Any = library.workspace.lease(max(code.nbytes, 256))
+        self.otherwise: Any = None
+        try:
+            self.otherwise = otherwise()
+        except BaseException:  # whatever ends it: nothing else holds the scratch
+            self.close()
+            raise
+
+    def __call__(self, stream: "CudaStream") -> None:
+        self._code(stream, self._room.memory.address)
+
     def close(self) -> None:
-        """Release the scratch; all its work is done."""
+        """Release the scratch and the other plan; all their work is done."""
         if self._room is not None:
             self._library.workspace.leave(self._room)
             self._room = None
+        if self.otherwise is not None:
+            self.otherwise.close()
+            self.otherwise = None
 
 
 def image_of(library: "CudaCutlass", engine: str, tag: str, text: Callable[[], str]) -> bytes | None:
@@ -117,18 +144,12 @@ class Templated:
     executed_by = "cutlass: one launch"
 
     def __init__(self, library: "CudaCutlass", op: Gemm, problem: Problem, image: bytes, otherwise: Any) -> None:
-        self._otherwise: Any = None
         self._call = call = Call()
         _put_steps(call, op, problem)
         call.alpha, call.beta = 1.0, 0.0
         for name in ("a", "b", "c", "out"):
             setattr(call, name, 1 << 20)  # no address is read; a check of its alignment passes
-        self._code = Code(library, image, call, "cutlass.gemm")
-        try:
-            self._otherwise = otherwise()
-        except BaseException:  # whatever ends it: nothing else holds the scratch
-            self.close()
-            raise
+        self._code = Scratched(library, Code(image, call, "cutlass.gemm"), otherwise)
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
         a, b, out, c, inputs, _, alpha, beta = dynamic
@@ -136,7 +157,7 @@ class Templated:
         for address in inputs or ():
             bits |= address
         if bits & BYTES - 1:
-            self._otherwise(stream, *dynamic)
+            self._code.otherwise(stream, *dynamic)
             return
         call = self._call
         call.a, call.b, call.c, call.out, call.alpha, call.beta = a, b, c, out, alpha, beta
@@ -147,9 +168,6 @@ class Templated:
     def close(self) -> None:
         """Release the scratch and the other plan; all its work is done."""
         self._code.close()
-        if self._otherwise is not None:
-            self._otherwise.close()
-            self._otherwise = None
 
 
 def _put_steps(call: Call, op: Gemm, problem: Problem) -> None:
