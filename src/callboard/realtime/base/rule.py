@@ -22,7 +22,7 @@ class Rule(ABC, Generic[C]):
     """The steps of a blueprint: ops on arrays of a device, which are recorded once and replayed for each step.
 
     It has no state. All that changes from step to step is in the arrays, all that an application sets in the
-    configuration. An op of its own is a ``@cb.kernel`` with two bodies: NumPy (or Numba, OpenCV) and CUDA.
+    configuration. An op of its own is a ``@cb.kernel`` with two bodies: NumPy (or Numba) and CUDA.
 
     Class attributes:
         name: In errors and in files.

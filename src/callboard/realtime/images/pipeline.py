@@ -37,7 +37,8 @@ class ImageFilterPipeline(Asked):
         smooth = await blur.process(photo)
 
     Sums are in f32. The result of each stage is rounded to the nearest integer, at a half to the even one, and kept
-    within the range of the dtype, as OpenCV does. Kernels from 7 by 7 on that are an outer product run in two passes.
+    within the range of the dtype, as OpenCV does. Kernels that are an outer product run in two passes, on a GPU from
+    7 by 7 on.
     A kernel is not turned: ``kernel[::-1, ::-1]`` makes a convolution of the correlation.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from callboard.realtime.particles import packing as kinds
 
@@ -135,7 +135,7 @@ def contacts(
     """
     out[...] = 0
     alive = np.flatnonzero(life > 0)
-    i, j = alive[cKDTree(x[:, alive].T).query_pairs(diameter, output_type="ndarray").T]
+    i, j = alive[KDTree(x[:, alive].T).query_pairs(diameter, output_type="ndarray").T]
     d = x[:, i] - x[:, j]
     distance = np.sqrt((d * d).sum(0))
     touch = (distance < diameter) & (distance > np.float32(1e-12))

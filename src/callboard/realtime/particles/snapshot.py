@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from callboard.realtime.particles.config import Attractor, ParticleConfig, Spring
 
@@ -58,7 +58,7 @@ class ParticleSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             elif isinstance(field, Attractor):
                 energy -= field.strength * float((1 / np.sqrt(square + field.softening**2)).sum())
         if config.contact is not None:
-            near = cKDTree(x).query_pairs(config.contact.diameter, output_type="ndarray")
+            near = KDTree(x).query_pairs(config.contact.diameter, output_type="ndarray")
             overlap = config.contact.diameter - np.linalg.norm(x[near[:, 0]] - x[near[:, 1]], axis=1)
             energy += config.contact.stiffness * float((overlap**2).sum()) / 2
         return energy

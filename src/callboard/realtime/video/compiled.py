@@ -72,10 +72,13 @@ def shown(values: Any, line: Any, out: Any, most: Any) -> None:
     c = line.shape[1]
     rounded = np.empty(values.shape[0], out.dtype)
     store(values, rounded, most)
+    if c == 3:
+        for x in range(values.shape[0]):
+            out[x, 0] = out[x, 1] = out[x, 2] = rounded[x]
+        return
     for x in range(values.shape[0]):
-        value = rounded[x]
         for k in range(min(c, 3)):
-            out[x, k] = value
+            out[x, k] = rounded[x]
         if c > 3:
             out[x, 3] = line[x, 3]
 
