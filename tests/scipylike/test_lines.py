@@ -98,7 +98,8 @@ shift(im, (0.3, -9.2), order=1, mode="mirror") | shift(im, 7.7, order=1, mode="r
 shift(im4, -2, order=0, mode="nearest") | zoom(im, 2, order=1) | zoom(im, (0.5, 1.7), order=1) | zoom(im4, 3, order=0)
 zoom(vol, (1, 2, 0.5), order=1) | label(im > 0.6) | label(im > 0.35, numpy.ones((3, 3))) | label(vol > 0.5)
 label(lab) | label(x > 0) | label(im > 2) | label(im > 0.5, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
-label(byte, output="i8") | label(spiral) | label(spiral[:, ::-1]) | label(1 - spiral) | label(vol > 0.3, numpy.ones((3, 3, 3)))
+label(byte, output="i8") | label(spiral) | label(spiral[:, ::-1]) | label(1 - spiral)
+label(vol > 0.3, numpy.ones((3, 3, 3)))
 """
 SPECIAL = """
 erf(x) | erfc(x) | gamma(p) | gammaln(p * 9) | expit(x) | expit(e) | logit(p) | log_expit(e) | ndtr(x) | entr(e)
