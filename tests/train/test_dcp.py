@@ -35,8 +35,8 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[cb.Device]
 )
 @pytest.mark.filterwarnings("ignore:torch.distributed is")
 async def test_torch_loads_it(pair: list[cb.Device], tmp_path: Path, kind: Any, given: Any) -> None:
-    from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     first, second, third = batches(3, 6)
     async with kind(mlp, devices=pair, **SETTINGS, **given) as training:
@@ -50,7 +50,7 @@ async def test_torch_loads_it(pair: list[cb.Device], tmp_path: Path, kind: Any, 
     model = mlp()
     rule = torch.optim.AdamW(model.parameters(), 0.5)
     model_state, rule_state = get_state_dict(model, rule)
-    checkpoint.load({"model": model_state, "optimizer": rule_state}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    load({"model": model_state, "optimizer": rule_state}, checkpoint_id=tmp_path / "dcp", no_dist=True)
     set_state_dict(model, rule, model_state_dict=model_state, optim_state_dict=rule_state)
     assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
     found = torch.nn.functional.cross_entropy(model(torch.as_tensor(third[0])), torch.as_tensor(third[1]))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.train.running.sampling import Cursor
-from callboard.train.states import State, pack, unpack
+from callboard.train.states import State, pack_host, unpack
 
 __all__ = ["latest", "read", "write", "write_dcp"]
 
@@ -201,8 +201,7 @@ def _read(place: Path) -> tuple[State, Cursor]:
     rest = torch.load(place / "trainer.pt", map_location="cpu", weights_only=True)
     own = {**model, **rest["others"]}, rest["optimizer"], _rates(rest["rates"])
     step, updates, epoch, batch = (_number(rest[name], int) for name in ("step", "updates", "epoch", "batch"))
-    state = pack(own, step, updates, lambda tensor: tensor.numpy(), torch.device("cpu"))
-    return state, Cursor(epoch, batch)
+    return pack_host(own, step, updates), Cursor(epoch, batch)
 
 
 def _rates(given: Any) -> Any:

@@ -8,7 +8,7 @@ import msgspec
 
 from callboard.core.errors import ContextLost
 
-__all__ = ["Kept", "State", "check_alike", "merged", "pack", "unpack"]
+__all__ = ["Kept", "State", "check_alike", "merged", "pack", "pack_host", "unpack"]
 
 PLAIN = "float32", "float64", "float16", "int32", "int64", "uint8"
 """Dtypes that NumPy has, too; arrays of others travel as bytes."""
@@ -113,6 +113,13 @@ def pack(own: Any, step: int, updates: int, share: Callable[[Any], Any], device:
 
     structure = pickle.dumps(packed(own))
     return State(step, updates, structure, arrays, dtypes)
+
+
+def pack_host(own: Any, step: int, updates: int) -> State:
+    """A state of tensors of the host; see :func:`pack`."""
+    import torch
+
+    return pack(own, step, updates, lambda tensor: tensor.numpy(), torch.device("cpu"))
 
 
 def unpack(state: State) -> Any:

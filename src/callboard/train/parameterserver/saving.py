@@ -8,7 +8,7 @@ from callboard.core.errors import ShapeError
 from callboard.train import checkpoints
 from callboard.train.parameterserver.layout import Layout
 from callboard.train.running.sampling import Cursor
-from callboard.train.states import State, pack, unpack
+from callboard.train.states import State, pack_host, unpack
 
 __all__ = ["Saved", "read", "write"]
 
@@ -33,7 +33,7 @@ def write(folder: Path, layout: Layout, saved: Saved, keep: int | None) -> Path:
     arrays = layout.join([[weight.numpy() for weight in weights] for weights, _, _ in shards])
     rest = {"shards": [optimizer for _, optimizer, _ in shards], "pushes": saved.pushes}
     own = _tensors(arrays), rest, [rates for _, _, rates in shards]
-    return checkpoints.write(folder, _packed(own, saved.version), Cursor(), keep)
+    return checkpoints.write(folder, pack_host(own, saved.version, saved.version), Cursor(), keep)
 
 
 def read(folder: Path, layout: Layout) -> Saved:
@@ -54,7 +54,7 @@ def read(folder: Path, layout: Layout) -> Saved:
     if len(own) != len(layout.shards):
         raise ShapeError(f"{folder}: the checkpoint has {len(own)} shards, the server {len(layout.shards)}")
     states = [
-        _packed(([*_tensors(dict(enumerate(pieces))).values()], optimizer, rate), state.step)
+        pack_host(([*_tensors(dict(enumerate(pieces))).values()], optimizer, rate), state.step, state.step)
         for pieces, optimizer, rate in zip(layout.cut(arrays), own, rates, strict=True)
     ]
     return Saved(state.step, states, [(worker, floor, list(counted)) for worker, floor, counted in rest["pushes"]])
@@ -64,9 +64,3 @@ def _tensors(arrays: dict[Any, Any]) -> dict[Any, Any]:
     import torch
 
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def _packed(own: Any, version: int) -> State:
-    import torch
-
-    return pack(own, version, version, lambda tensor: tensor.numpy(), torch.device("cpu"))

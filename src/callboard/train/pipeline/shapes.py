@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from callboard.train.pipeline.messages import Described
-from callboard.train.states import State, pack, unpack
+from callboard.train.states import State, pack_host, unpack
 
 __all__ = ["apart", "joined"]
 
 
 def joined(states: Sequence[State], stages: Sequence[Described]) -> State:
     """The whole model's state: its ``state_dict``, and the optimizers' states by the names of the weights."""
-    import torch
-
     model: dict[str, Any] = {}
     rules: list[Any] = []
     rates: list[Any] = []
@@ -22,7 +20,7 @@ def joined(states: Sequence[State], stages: Sequence[Described]) -> State:
         rules.append(_by_name(rule, stage) if rule is not None else None)
         rates.append(own_rates)
     first = states[0]
-    return pack((model, rules, rates), first.step, first.updates, lambda one: one.numpy(), torch.device("cpu"))
+    return pack_host((model, rules, rates), first.step, first.updates)
 
 
 def apart(state: State, stages: Sequence[Described]) -> list[State]:
@@ -31,8 +29,6 @@ def apart(state: State, stages: Sequence[Described]) -> list[State]:
     Raises:
         RuntimeError: It is the state of another model, or of another trainer.
     """
-    import torch
-
     model, rules, rates = unpack(state)
     if not isinstance(rules, list) or not all(isinstance(one, dict | None) for one in rules):
         raise RuntimeError("the optimizer's state is not that of a pipeline; use the trainer that saved it")
@@ -49,8 +45,7 @@ def apart(state: State, stages: Sequence[Described]) -> list[State]:
                 raise RuntimeError(f"the state has no weight {first!r}; it is that of another model")
             rule = _by_number(rules[groups[first]], of, stage)
             own_rates = rates[groups[first]]
-        packed = (own, rule, own_rates)
-        parts.append(pack(packed, state.step, state.updates, lambda one: one.numpy(), torch.device("cpu")))
+        parts.append(pack_host((own, rule, own_rates), state.step, state.updates))
     return parts
 
 

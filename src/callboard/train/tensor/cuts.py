@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from callboard.train.batches import shares
-from callboard.train.states import State, pack, unpack
+from callboard.train.states import State, pack_host, unpack
 
 __all__ = ["Cut", "Division", "even", "in_groups", "joined", "parted"]
 
@@ -88,7 +88,7 @@ def joined(parts: Sequence[State], division: Division) -> State:
             for key, value in values.items()
         }
     whole = model, {**first_optimizer, "state": state}, rates
-    return _packed(whole, parts[0])
+    return pack_host(whole, parts[0].step, parts[0].updates)
 
 
 def parted(whole: State, division: Division, size: int) -> list[State]:
@@ -116,11 +116,5 @@ def parted(whole: State, division: Division, size: int) -> list[State]:
         own = {
             name: division.cuts[name].part(one, rank) if name in division.cuts else one for name, one in model.items()
         }
-        parts.append(_packed((own, {**optimizer, "state": state}, rates), whole))
+        parts.append(pack_host((own, {**optimizer, "state": state}, rates), whole.step, whole.updates))
     return parts
-
-
-def _packed(own: Any, like: State) -> State:
-    import torch
-
-    return pack(own, like.step, like.updates, lambda tensor: tensor.numpy(), torch.device("cpu"))
