@@ -142,7 +142,7 @@ async def test_an_onnx_file_that_cannot_be_loaded_is_named_with_its_model(folder
     (folder / "junk.onnx").write_text("junk")
     for model, says in (
         ('onnx = "mul.onnx"\nmax_batch = 8', r"app.toml: models.m: .*mul.onnx: the first extent of each tensor must"),
-        ('onnx = "junk.onnx"', r"app.toml: models.m: .*junk.onnx failed"),
+        ('onnx = "junk.onnx"', r"app.toml: models.m: .*junk.onnx: this is no ONNX model"),
     ):
         with pytest.raises(BadAppFile, match=says):
             async with client_of(app_of(written(folder, f'device = "cpu"\n[models.m]\n{model}\n'))):
