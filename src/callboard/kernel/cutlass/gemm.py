@@ -61,7 +61,7 @@ class GroupedGemm(Fused[GpuRef], tag="cutlass.grouped_gemm"):
         b: ``[groups, k, n]``.
         offsets: ``[groups + 1]`` of i32, rising: group ``g`` is the rows ``offsets[g]`` to ``offsets[g + 1] - 1``. They
             are read on the device; values out of range are limited to ``[0, rows]``, and rows in no group are
-            ``epilogue(0)``.
+            ``epilogue(0)`` with the first group's numbers.
         out: ``[rows, n]``; a new array when None.
         c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum, engine: See :class:`Gemm`. A number for each
             column may be ``[groups, n]``. Reductions are for each row.
