@@ -1,4 +1,4 @@
-"""Streams of accelerators: a worker thread each, which enqueues on a stream of PyTorch. Never run on one here."""
+"""Streams of accelerators: a worker thread each, which enqueues on a stream of PyTorch. Run on CUDA alone."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
