@@ -52,6 +52,7 @@ SESSIONS = {
     "cuda-thread": "cuda-thread",
     "cuda-process": "cuda-process",
     "cuda-recorded": "cuda-recorded",
+    "torch-cuda": "library-torch-cuda",
 }
 """By backend, or backend and host, for the command line: the session of the conformance suites."""
 STAND_IN = "stand-in"

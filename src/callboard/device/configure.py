@@ -37,6 +37,7 @@ _OTHERS: dict[str, tuple[str, ...] | None] = {
     "CACHE_DIR": None,
     "CHILD_PATH": None,
     "COMMIT": None,
+    "CPU_COMPILER": None,
     "DEVICE": None,
     "EXTRAS": None,
     "GPU_CARDS": None,

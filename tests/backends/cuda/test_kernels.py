@@ -15,7 +15,7 @@ from callboard.backends.cuda.blas.products import ProductArgs
 from callboard.backends.cuda.compiling import Job
 from callboard.backends.cuda.cub.arguments import CubArgs
 from callboard.backends.cuda.cutlass.convolutions import PatchArgs
-from callboard.backends.cuda.cutlass.products import GroupedArgs
+from callboard.backends.cuda.cutlass.grouping import GroupedArgs
 from callboard.backends.cuda.fft.scaling import ScaleArgs
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.kernels import compiled

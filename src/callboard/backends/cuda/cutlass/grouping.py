@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["grouped"]
+__all__ = ["GroupedArgs", "grouped"]
 
 OFFSETS = [field.name for field in info_of(GroupedGemm).dynamic].index("offsets")
 
