@@ -1,23 +1,30 @@
 """``documents_in``: the text files of a folder as documents."""
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from callboard.agents.rag.passages.documents import Document
 
 __all__ = ["documents_in"]
 
+log = logging.getLogger("callboard.agents.rag")
+
 SUFFIXES = (".md", ".rst", ".txt", ".py")
 LARGEST = 4 << 20
 """Bytes: a larger file holds data."""
+NAMED = 5
+"""Files that a warning names."""
 OTHERS = frozenset(("node_modules", "__pycache__", "site-packages"))
 
 
 def documents_in(folder: str | os.PathLike[str], suffixes: Sequence[str] = SUFFIXES) -> list[Document]:
     """The text files below a folder, in the order of their names; the source is the path below the folder.
 
-    Hidden files and folders, virtual environments, links, files above 4 MiB and files that are not UTF-8 are left out.
+    Hidden files and folders, virtual environments and links are left out; so are files above 4 MiB and files
+    that are not UTF-8, which a warning names.
 
     Args:
         folder: The folder, or a single file.
@@ -25,16 +32,30 @@ def documents_in(folder: str | os.PathLike[str], suffixes: Sequence[str] = SUFFI
 
     Raises:
         FileNotFoundError: There is no such folder.
+        ValueError: The single file is no text; says why.
     """
     root = Path(folder)
     if root.is_file():
-        files, root = [root], root.parent
-    elif root.is_dir():
+        text = _text(root)
+        if text.why:
+            raise ValueError(f"{root}: {text.why}")
+        return [Document(root.name, text.content)]
+    if root.is_dir():
         files = sorted(_files(root, tuple(suffixes)))
     else:
         raise FileNotFoundError(f"there is no folder {str(root)!r}")
-    found = ((path, _text(path)) for path in files)
-    return [Document(path.relative_to(root).as_posix(), text) for path, text in found if text is not None]
+    found, left_out = [], []
+    for path in files:
+        text = _text(path)
+        name = path.relative_to(root).as_posix()
+        if text.why:
+            left_out.append(f"{name} ({text.why})")
+        elif text.content.strip():
+            found.append(Document(name, text.content))
+    if left_out:
+        more = f" and {len(left_out) - NAMED} more" if len(left_out) > NAMED else ""
+        log.warning("%s: %d files are left out: %s%s", root, len(left_out), ", ".join(left_out[:NAMED]), more)
+    return found
 
 
 def _files(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
@@ -51,13 +72,23 @@ def _files(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
                 yield path
 
 
-def _text(path: Path) -> str | None:
-    """The text of a file; None if it is not one."""
+class _Text(NamedTuple):
+    content: str = ""
+    why: str = ""
+    """The reason why it is no text."""
+
+
+def _text(path: Path) -> _Text:
+    """The text of a file."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
         text = content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        return None
-    text = text.replace("\r\n", "\n")
-    return None if len(content) > LARGEST or "\0" in text or not text.strip() else text
+    except OSError as e:
+        return _Text(why=e.strerror or "it cannot be read")
+    except UnicodeDecodeError:
+        long = len(content) > LARGEST  # cut in a character, perhaps
+        return _Text(why="above 4 MiB" if long else "not UTF-8; convert it")
+    if len(content) > LARGEST:
+        return _Text(why="above 4 MiB")
+    return _Text(why="it has NUL characters") if "\0" in text else _Text(text.replace("\r\n", "\n"))
