@@ -234,13 +234,19 @@ def read_model(data: bytes, title: str) -> Model:
 
     Raises:
         OnnxError: No model.
-        ShapeError: It takes or gives something else than tensors that refs can hold.
+        ShapeError: It takes or gives something else than tensors that refs can hold, or one of 2**63 bytes or more.
     """
     model = model_of(data)
     for kind, ports in (("input", model.graph.inputs), ("output", model.graph.outputs)):
         for port in ports:
             if port.dtype is None:
                 raise ShapeError(f"{title}: {kind} {port.name!r} is {port.kind}, which no ref can hold")
+            extents = [n for n in port.shape or () if isinstance(n, int)]
+            if len(extents) == len(port.shape or ()):
+                try:
+                    layout_of(as_dtype(port.dtype), tuple(extents))
+                except ShapeError as e:
+                    raise ShapeError(f"{title}: {kind} {port.name!r} is declared as {e}") from None
     if not model.graph.outputs:
         raise ShapeError(f"{title}: the model has no outputs")
     return model

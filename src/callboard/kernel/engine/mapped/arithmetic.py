@@ -68,7 +68,7 @@ EXPRESSIONS = {
 
 def _two(name: str) -> Callable[..., Any]:
     def call(t: Tools, a: Value, b: Value) -> Value:
-        xp, (x, y) = t.both(a, b)
+        xp, (x, y) = t.together(a, b)
         return getattr(xp, name)(x, y)
 
     return call
@@ -100,20 +100,24 @@ def identity(t: Tools, x: Value) -> Value:
 
 @operator("Div", since=7)
 def div(t: Tools, a: Value, b: Value) -> Value:
-    xp, (x, y) = t.both(a, b)
+    xp, (x, y) = t.together(a, b)
     if is_float(x):
         return xp.divide(x, y)
+    zero = xp.equal(y, 0)
+    y = xp.where(zero, xp.ones_like(y), y)
     found = xp.floor_divide(x, y)
-    if kind_of(x) == "u":
-        return found
-    inexact = xp.not_equal(xp.multiply(found, y), x)
-    mixed = xp.not_equal(xp.less(x, 0), xp.less(y, 0))
-    return xp.add(found, t.cast(xp.logical_and(inexact, mixed), name_of(x)))  # towards 0
+    if kind_of(x) != "u":  # towards 0
+        inexact = xp.not_equal(xp.multiply(found, y), x)
+        mixed = xp.not_equal(xp.less(x, 0), xp.less(y, 0))
+        found = xp.add(found, t.cast(xp.logical_and(inexact, mixed), name_of(x)))
+    return xp.where(zero, xp.zeros_like(found), found)  # by 0 it is 0, on every device
 
 
 @operator("Mod", since=10)
 def mod(t: Tools, a: Value, b: Value, *, fmod: int = 0) -> Value:
-    xp, (x, y) = t.both(a, b)
+    xp, (x, y) = t.together(a, b)
+    if not is_float(x):
+        y = xp.where(xp.equal(y, 0), xp.ones_like(y), y)  # by 0 it is 0, on every device
     found = xp.remainder(x, y)
     if not fmod or kind_of(x) == "u":
         return found
@@ -127,18 +131,18 @@ def power(t: Tools, a: Value, b: Value) -> Value:
         if not is_float(a):
             raise t.refusal("Pow of an integer with an exponent of another dtype is not mapped")
         b = t.cast(b, name_of(a))
-    xp, (x, y) = t.both(a, b)
+    xp, (x, y) = t.together(a, b)
     return xp.pow(x, y)
 
 
 @operator("BitShift", since=11)
 def bit_shift(t: Tools, a: Value, b: Value, *, direction: bytes) -> Value:
-    xp, (x, y) = t.both(a, b)
+    xp, (x, y) = t.together(a, b)
     return (xp.bitwise_left_shift if direction == b"LEFT" else xp.bitwise_right_shift)(x, y)
 
 
 def _all(t: Tools, name: str, values: tuple[Value, ...]) -> Value:
-    xp, given = t.both(*values)
+    xp, given = t.together(*values)
     return functools.reduce(getattr(xp, name), given)
 
 
@@ -165,7 +169,7 @@ def mean(t: Tools, *values: Value) -> Value:
 
 @operator("Where", since=9)
 def where(t: Tools, condition: Value, a: Value, b: Value) -> Value:
-    xp, (c, x, y) = t.both(condition, a, b)
+    xp, (c, x, y) = t.together(condition, a, b)
     return xp.where(c, x, y)
 
 
@@ -173,7 +177,7 @@ def where(t: Tools, condition: Value, a: Value, b: Value) -> Value:
 def clip(t: Tools, x: Value, low: Value = None, high: Value = None) -> Value:
     for name, bound in (("maximum", low), ("minimum", high)):
         if bound is not None:
-            xp, (x, y) = t.both(x, bound)
+            xp, (x, y) = t.together(x, bound)
             x = getattr(xp, name)(x, y)
     return x
 
@@ -228,7 +232,7 @@ def relu(t: Tools, x: Value) -> Value:
 
 @operator("PRelu", since=7)
 def prelu(t: Tools, x: Value, slope: Value) -> Value:
-    xp, (a, s) = t.both(x, slope)
+    xp, (a, s) = t.together(x, slope)
     return xp.where(xp.less(a, 0), xp.multiply(a, s), a)
 
 

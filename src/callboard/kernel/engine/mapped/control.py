@@ -1,5 +1,6 @@
 """Branches and loops, whose conditions and counts are known on the host."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ __all__: list[str] = []
 
 MOST_TURNS = 1 << 16
 """Turns of a loop; one with more is refused."""
+MOST_TURNS_OF_ALL = 1 << 20
+"""Turns of all loops of an execution, those inside of loops included."""
 
 
 @operator("If", since=11)
@@ -22,14 +25,15 @@ def branch(t: Tools, condition: Value, *, else_branch: Graph, then_branch: Graph
 
 @operator("Loop", since=11)
 def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value, body: Graph) -> Any:
-    most = MOST_TURNS if count is None else t.ints(count, "the count of a Loop")[0]
+    most = math.inf if count is None else t.ints(count, "the count of a Loop")[0]
     going = True if condition is None else bool(t.host(condition, "the condition of a Loop").all())
     title, scope = t.title, t.scope
     now, scanned, at = list(states), [], 0
     while going and at < most:
+        t.title, t.scope = title, scope
         if at >= MOST_TURNS:
             raise t.refusal(f"a Loop of more than {MOST_TURNS} turns")
-        t.title, t.scope = title, scope
+        _count(t)
         found = execute(t, body, (np.array(at, np.int64), np.array(True), *now))
         going = bool(t.host(found[0], "the condition of a Loop").all())
         now, at = found[1 : 1 + len(now)], at + 1
@@ -62,6 +66,7 @@ def scan(
     scanned = []
     for at in range(turns):
         t.title, t.scope = title, scope
+        _count(t)
         row = []
         for line, axis, back in zip(lines, axes, backwards, strict=True):
             row.append(line[(slice(None),) * axis + (turns - 1 - at if back else at,)])
@@ -76,6 +81,13 @@ def scan(
     return (*now, *outs)
 
 
+def _count(t: Tools) -> None:
+    t.turns += 1
+    if t.turns > MOST_TURNS_OF_ALL:
+        raise t.refusal(f"loops in loops of more than {MOST_TURNS_OF_ALL} turns")
+
+
 def _stacked(t: Tools, rows: tuple[Value, ...], axis: int) -> Value:
+    t.sized((len(rows), *rows[0].shape), *rows)
     xp, given = t.both(*rows)
     return xp.stack(given, axis=axis)

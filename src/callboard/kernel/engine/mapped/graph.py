@@ -10,8 +10,8 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
-from callboard.kernel.engine.mapped.steps import Step, call, graphs_of, lasting, step_of
-from callboard.kernel.engine.mapped.tools import HostOnly, Tools, operator_of
+from callboard.kernel.engine.mapped.steps import Step, call, check_names, graphs_of, lasting, step_of
+from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
 
 __all__ = ["Mapped", "stays_on_host"]
@@ -39,6 +39,7 @@ class Mapped:
         weights: Initializers that each execution is given.
 
     Raises:
+        OnnxError: A node reads a value that is made nowhere, or only later.
         UnsupportedOp: Operators, attributes or dtypes are not mapped; names all of them.
     """
 
@@ -54,6 +55,7 @@ class Mapped:
         problems += [f"the dtype of the initializer {name}" for name in strange]
         if problems:
             raise UnsupportedOp(f'{title}: engine="callboard" lacks {"; ".join(problems)}; use engine="onnxruntime"')
+        check_names(graph, title)
         self._constants: dict[str, Any] = {n: a for n, a in graph.initializers.items() if n not in weights}
         self.folded = 0
         steps = []
@@ -108,8 +110,7 @@ class Mapped:
         if step.captured or any(name and name not in self._constants for name in step.inputs):
             return False
         try:
-            with np.errstate(all="ignore"):
-                found = call(Tools(None, None, self._opset), step, self._constants)
+            found = call(Tools(None, None, self._opset), step, self._constants)
         except HostOnly:
             return False
         if any(math.prod(value.shape) > LARGEST_CONSTANT for value in found):
@@ -143,10 +144,10 @@ class Mapped:
             shape = profile.usual if profile else port.shape
             if shape is None or not all(isinstance(n, int) for n in shape):
                 return
-            if _on_host(shape, DTYPES[port.dtype].is_float):
-                return  # it may be a shape
-            zeros.append(np.zeros(shape, DTYPES[port.dtype].np))
-        self.run(submit, plan, [plan.put(array) for array in zeros], plan.resident)
+            if _on_host(shape, DTYPES[port.dtype].is_float) or math.prod(shape) > LARGEST_HERE:
+                return  # it may be a shape; or too many zeros
+            zeros.append((shape, DTYPES[port.dtype].np))
+        self.run(submit, plan, [plan.put(np.zeros(*each)) for each in zeros], plan.resident)
 
 
 def stays_on_host(array: "np.ndarray[Any, Any]") -> bool:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
 
 __all__: list[str] = []
@@ -10,6 +11,8 @@ __all__: list[str] = []
 
 @operator("MatMul", since=1)
 def matmul(t: Tools, a: Value, b: Value) -> Value:
+    if a.ndim > 1 and b.ndim > 1 and (batch := broadcast([a.shape[:-2], b.shape[:-2]])) is not None:
+        t.sized((*batch, a.shape[-2], b.shape[-1]), a, b)
     xp, (x, y) = t.both(a, b)
     if x.ndim < 3 or y.ndim != 2 or 0 in x.shape:
         return xp.matmul(x, y)
@@ -19,8 +22,15 @@ def matmul(t: Tools, a: Value, b: Value) -> Value:
 
 @operator("Einsum", since=12)
 def einsum(t: Tools, *values: Value, equation: bytes) -> Value:
+    text = equation.decode().replace(" ", "")
+    terms, arrow, kept = text.partition("->")
+    if arrow and "." not in text:
+        extents: dict[str, int] = {}
+        for term, value in zip(terms.split(","), values, strict=True):
+            extents.update(zip(term, value.shape, strict=True))
+        t.sized((extents[letter] for letter in kept), *values)
     xp, given = t.both(*values)
-    return xp.einsum(equation.decode().replace(" ", ""), *given)
+    return xp.einsum(text, *given)
 
 
 @operator("Gemm", since=7)
@@ -38,12 +48,12 @@ def gemm(
     xp, (x, y) = t.both(a, b)
     x = xp.matrix_transpose(x) if transA else x
     y = xp.matrix_transpose(y) if transB else y
-    found = xp.matmul(x, y)
+    found = matmul(t, x, y)
     if alpha != 1.0:
         found = _times(t, found, alpha)
     if c is None or beta == 0.0:
         return found
-    xp, (found, c) = t.both(found, c)
+    xp, (found, c) = t.together(found, c)
     return xp.add(found, c if beta == 1.0 else _times(t, c, beta))
 
 
@@ -69,6 +79,7 @@ def _window(
     step, reach = strides or [1] * n, dilations or [1] * n
     if auto_pad in (b"", b"NOTSET"):
         given = pads or [0] * (2 * n)
+        t.sized((*x.shape[:2], *(x.shape[at + 2] + given[at] + given[at + n] for at in range(n))), x)
         return step, reach, [(given[at], given[at + n]) for at in range(n)]
     if auto_pad == b"VALID":
         return step, reach, [(0, 0)] * n
@@ -129,6 +140,12 @@ def conv_transpose(
         raise t.refusal("automatic padding of ConvTranspose is not mapped")
     n = len(w.shape) - 2
     step, reach, around = _window(t, x, list(w.shape[2:]), strides, dilations, pads, auto_pad)
+    more = output_padding or [0] * n
+    extents = [
+        (x.shape[at + 2] - 1) * step[at] + (w.shape[at + 2] - 1) * reach[at] + 1 - sum(around[at]) + more[at]
+        for at in range(n)
+    ]
+    t.sized((x.shape[0], w.shape[1] * group, *extents), x, w)
     found = t.dnn.conv_transpose(
         x,
         w,
@@ -136,7 +153,7 @@ def conv_transpose(
         padding=tuple(around),
         dilation=tuple(reach),
         groups=group,
-        output_padding=tuple(output_padding or [0] * n),
+        output_padding=tuple(more),
     )
     return found if b is None else t.xp(found).add(found, t.ref(b).reshape(1, -1, *[1] * n))
 

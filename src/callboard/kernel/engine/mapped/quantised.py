@@ -16,6 +16,9 @@ def _along(t: Tools, numbers: Value, x: Value, axis: int, block: int) -> Value:
     xp = t.xp(numbers)
     if block:
         axis = axis % x.ndim
+        if block < 0:
+            raise t.refusal(f"block_size is {block}")
+        t.sized((*numbers.shape[:axis], numbers.shape[axis] * block, *numbers.shape[axis + 1 :]), numbers)
         wide = xp.repeat(numbers, block, axis=axis)
         return wide[(slice(None),) * axis + (slice(0, x.shape[axis]),)]
     count = 1
@@ -111,8 +114,7 @@ def _centred(t: Tools, x: Value, zero: Value, axis: int) -> Value:
 
 @operator("MatMulInteger", since=10)
 def matmul_integer(t: Tools, a: Value, b: Value, a_zero: Value = None, b_zero: Value = None) -> Value:
-    xp, (x, y) = t.both(_centred(t, a, a_zero, -2), _centred(t, b, b_zero, -1))
-    return t.cast(xp.matmul(x, y), "i32")
+    return t.cast(networks.matmul(t, _centred(t, a, a_zero, -2), _centred(t, b, b_zero, -1)), "i32")
 
 
 def _scaled(t: Tools, found: Value, scales: tuple[Value, Value, Value], zero: Value) -> Value:
@@ -127,8 +129,8 @@ def qlinear_matmul(
     t: Tools, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
     y_scale: Value, y_zero: Value,
 ) -> Value:  # fmt: skip
-    xp, (x, y) = t.both(_centred(t, a, a_zero, -2), _centred(t, b, b_zero, -1))
-    return _scaled(t, xp.matmul(x, y), (a_scale, b_scale, y_scale), y_zero)
+    found = networks.matmul(t, _centred(t, a, a_zero, -2), _centred(t, b, b_zero, -1))
+    return _scaled(t, found, (a_scale, b_scale, y_scale), y_zero)
 
 
 @operator("ConvInteger", since=10)

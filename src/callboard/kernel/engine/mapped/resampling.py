@@ -38,7 +38,11 @@ def resize(
     policy = keep_aspect_ratio_policy if sizes is not None else b"stretch"
     factors, extents = _extents(t, x, along, scales, sizes, policy)
     corners = _corners(t, roi, len(along)) if coordinate_transformation_mode == b"tf_crop_and_resize" else {}
-    dtype = name_of(x)
+    dtype, shape = name_of(x), list(x.shape)
+    for axis, length in zip(along, extents, strict=True):
+        shape[axis] = length
+        t.sized(shape, x)
+        t.sized([length])  # its places, on the host
     for at, axis in enumerate(along):
         if extents[at] == x.shape[axis] and factors[at] == 1.0 and corners.get(at, (0.0, 1.0)) == (0.0, 1.0):
             continue
@@ -51,7 +55,7 @@ def resize(
             x = xp.take(a, i, axis=axis)
         else:
             weights = _weights(
-                places, x.shape[axis], factors[at], mode == b"cubic", bool(antialias), cubic_coeff_a, exclude_outside
+                t, places, x.shape[axis], factors[at], mode == b"cubic", bool(antialias), cubic_coeff_a, exclude_outside
             )
             weights[outside] = 0.0
             x = _product(t, x, axis, weights)
@@ -124,10 +128,14 @@ def _nearest(places: Array, mode: bytes) -> Array:
     return np.ceil(places - 0.5) if mode == b"round_prefer_floor" else np.floor(places + 0.5)
 
 
-def _weights(places: Array, extent: int, factor: float, cubic: bool, antialias: bool, a: float, exclude: int) -> Array:
+def _weights(
+    t: Tools, places: Array, extent: int, factor: float, cubic: bool, antialias: bool, a: float, exclude: int
+) -> Array:
     """The matrix [outputs, inputs] of an axis."""
     shrink = min(factor, 1.0) if antialias else 1.0
     reach = math.ceil((2 if cubic else 1) / shrink)
+    for columns in (extent, 2 * reach):
+        t.sized((len(places), columns))
     base = np.ceil(places).astype(np.int64) - 1  # of whole numbers the lower neighbour, as in the reference
     near = base[:, None] + np.arange(1 - reach, reach + 1)
     distance = np.abs(near - places[:, None]) * shrink
@@ -159,6 +167,7 @@ def _product(t: Tools, x: Value, axis: int, weights: Array) -> Value:
 def center_crop_pad(t: Tools, x: Value, shape: Value, *, axes: list[int] | None = None) -> Value:
     along = [axis % x.ndim for axis in (axes if axes is not None else range(x.ndim))]
     for axis, wanted in zip(along, t.ints(shape, "shape"), strict=True):
+        t.sized((*x.shape[:axis], wanted, *x.shape[axis + 1 :]), x)
         extent = x.shape[axis]
         if wanted <= extent:
             first = (extent - wanted) // 2
@@ -166,7 +175,7 @@ def center_crop_pad(t: Tools, x: Value, shape: Value, *, axes: list[int] | None 
             continue
         first = (wanted - extent) // 2
         parts = [
-            t.cast(np.zeros((*x.shape[:axis], length, *x.shape[axis + 1 :])), name_of(x))
+            t.cast(np.zeros(t.sized((*x.shape[:axis], length, *x.shape[axis + 1 :]))), name_of(x))
             for length in (first, wanted - extent - first)
         ]
         xp, given = t.both(*[part for part in (parts[0], x, parts[1]) if part.shape[axis]])

@@ -46,6 +46,7 @@ def scatter_nd(t: Tools, x: Value, indices: Value, updates: Value, *, reduction:
 def gather_nd(t: Tools, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     depth, lead = indices.shape[-1], tuple(x.shape[:batch_dims])
     middle = tuple(indices.shape[batch_dims:-1])
+    t.sized((*lead, *middle, *x.shape[batch_dims + depth :]), x, indices)
     places: list[Any] = []
     for at in range(batch_dims):
         shape = [1] * (batch_dims + len(middle))
@@ -114,7 +115,11 @@ def col_to_image(
     n, taps = len(extents), math.prod(kernel)
     around = pads or [0] * (2 * n)
     reach, step = dilations or [1] * n, strides or [1] * n
+    if taps < 1 or x.shape[1] % taps:
+        raise t.refusal(f"block_shape is {kernel}, which does not divide {x.shape[1]} columns")
     channels = x.shape[1] // taps
+    t.sized((taps, taps))
+    t.sized((x.shape[0], channels, *extents), x)
     # A transposed convolution whose filter passes each tap to its place.
     w = np.eye(taps, dtype=np.float32).reshape(taps, 1, *kernel)
     padded = [extents[at] + around[at] + around[at + n] for at in range(n)]

@@ -1,17 +1,17 @@
 """Operators that move elements, and those that compute shapes."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from callboard.core.dtype import DTYPES
 from callboard.core.operand import Operand
+from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
 
 __all__: list[str] = []
-
-LARGEST = 1 << 27
 
 
 @operator("Constant", since=1)
@@ -39,9 +39,7 @@ def constant(
 
 @operator("ConstantOfShape", since=9)
 def constant_of_shape(t: Tools, shape: Value, *, value: Any = None) -> Value:
-    extents = t.ints(shape, "shape")
-    if math.prod(extents) > LARGEST:
-        raise t.refusal(f"the shape {extents} is too large")
+    extents = t.sized(t.ints(shape, "shape"))
     return np.broadcast_to(np.zeros(1, np.float32) if value is None else value, extents)
 
 
@@ -58,9 +56,11 @@ def size(t: Tools, x: Value) -> Value:
 @operator("Range", since=11)
 def arange(t: Tools, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     first, last, step = (t.host(each, "an operand").reshape(())[()] for each in (start, limit, delta))
-    count = max(math.ceil((last - first) / step), 0)
-    if count > LARGEST:
-        raise t.refusal(f"{count} numbers are too many")
+    if step == 0 or not all(map(math.isfinite, (first, last, step))):
+        raise t.refusal(f"there are no numbers from {first} to {last} in steps of {step}")
+    # Of integers in Python's, which do not overflow.
+    span = [each.item() for each in (first, last, step)]
+    (count,) = t.sized([max(math.ceil((span[1] - span[0]) / span[2]), 0)])
     return (first + np.arange(count) * step).astype(first.dtype)
 
 
@@ -68,7 +68,11 @@ def arange(t: Tools, start: Value, limit: Value, delta: Value, *, stash_type: in
 def reshape(t: Tools, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     extents = t.ints(shape, "shape")
     if not allowzero:
+        if any(n == 0 for n in extents[x.ndim :]):
+            raise t.refusal(f"the shape is {extents}: a 0 keeps an extent, and there are {x.ndim} axes")
         extents = [x.shape[at] if n == 0 else n for at, n in enumerate(extents)]
+    if extents.count(-1) > 1 or min(extents, default=0) < -1:
+        raise t.refusal(f"the shape is {extents}: one extent can be -1, and none can be less")
     if -1 in extents:
         rest = math.prod(n for n in extents if n != -1)
         extents[extents.index(-1)] = math.prod(x.shape) // rest if rest else 0
@@ -107,6 +111,13 @@ def unsqueeze(t: Tools, x: Value, places: Value = None, *, axes: list[int] | Non
 
 @operator("Concat", since=4)
 def concat(t: Tools, *values: Value, axis: int) -> Value:
+    return _joined(t, values, axis)
+
+
+def _joined(t: Tools, values: Sequence[Value], axis: int) -> Value:
+    shape = list(values[0].shape)
+    shape[axis] = sum(value.shape[axis] for value in values)
+    t.sized(shape, *values)
     xp, given = t.both(*values)
     return xp.concat(given, axis=axis)
 
@@ -163,6 +174,7 @@ def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
         indices = np.where(indices < 0, indices + x.shape[axis], indices)
         if indices.ndim == 0 and isinstance(x, Operand):
             return t.ref(x)[(slice(None),) * axis + (int(indices),)]
+    t.sized((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x, indices)
     xp, (a, i) = t.both(x, indices)
     flat = xp.reshape(i, (math.prod(i.shape),))
     return xp.reshape(xp.take(a, flat, axis=axis), (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))
@@ -178,13 +190,20 @@ def gather_elements(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Val
 
 @operator("Expand", since=8)
 def expand(t: Tools, x: Value, shape: Value) -> Value:
-    extents = np.broadcast_shapes(tuple(x.shape), tuple(t.ints(shape, "shape")))
-    return t.xp(x).broadcast_to(x, extents)
+    wanted = t.ints(shape, "shape")
+    extents = broadcast([tuple(x.shape), tuple(wanted)])
+    if extents is None:
+        raise t.refusal(f"the shape {list(x.shape)} does not expand to {wanted}")
+    return t.xp(x).broadcast_to(x, t.sized(extents, x))
 
 
 @operator("Tile", since=6)
 def tile(t: Tools, x: Value, repeats: Value) -> Value:
-    return t.xp(x).tile(x, tuple(t.ints(repeats, "repeats")))
+    times = t.ints(repeats, "repeats")
+    if len(times) != x.ndim or min(times, default=0) < 0:
+        raise t.refusal(f"repeats is {times}, for {x.ndim} axes")
+    t.sized((n * k for n, k in zip(x.shape, times, strict=True)), x)
+    return t.xp(x).tile(x, tuple(times))
 
 
 @operator("Pad", since=11)
@@ -196,6 +215,10 @@ def pad(
     count = len(along)
     if len(widths) != 2 * count:
         raise t.refusal(f"pads has {len(widths)} numbers for {count} axes")
+    padded = list(x.shape)
+    for at, axis in enumerate(along):
+        padded[axis] += widths[at] + widths[at + count]
+    t.sized(padded, x)
     for at, axis in enumerate(along):
         before, after = widths[at], widths[at + count]
         if before or after:
@@ -216,12 +239,13 @@ def _padded(t: Tools, x: Value, axis: int, before: int, after: int, value: Value
         fill = np.zeros((), DTYPES[name_of(x)].np) if value is None else value
 
         def filled(n: int) -> Value:
-            shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
+            shape = t.sized((*x.shape[:axis], n, *x.shape[axis + 1 :]), x)
             xp, (one,) = t.both(fill)
             return xp.broadcast_to(xp.reshape(one, (1,) * x.ndim), shape)
 
         parts = [filled(before)] * (before > 0) + parts + [filled(after)] * (after > 0)
     elif mode in (b"edge", b"reflect", b"wrap") and before >= 0 and after >= 0:
+        t.sized([before + extent + after])
         place = np.arange(-before, extent + after)
         if mode == b"edge":
             place = np.clip(place, 0, extent - 1)
@@ -235,10 +259,7 @@ def _padded(t: Tools, x: Value, axis: int, before: int, after: int, value: Value
         return gather(t, x, place, axis=axis)
     else:
         raise t.refusal(f"the mode {mode.decode()} is not mapped")
-    if len(parts) == 1:
-        return middle
-    xp, given = t.both(*parts)
-    return xp.concat(given, axis=axis)
+    return middle if len(parts) == 1 else _joined(t, parts, axis)
 
 
 @operator("Trilu")
@@ -251,7 +272,7 @@ def trilu(t: Tools, x: Value, k: Value = None, *, upper: int = 1) -> Value:
 @operator("EyeLike", since=9)
 def eye_like(t: Tools, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     name = name_of(x) if dtype is None else t.element(dtype)
-    rows, columns = x.shape
+    rows, columns = t.sized(x.shape)
     return np.eye(rows, columns, k, DTYPES[name].np)
 
 
@@ -259,6 +280,8 @@ def eye_like(t: Tools, x: Value, *, dtype: int | None = None, k: int = 0) -> Val
 def one_hot(t: Tools, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
     count = t.ints(depth, "depth")[0]
     place = axis % (indices.ndim + 1)
+    t.sized([count])
+    t.sized((*indices.shape[:place], count, *indices.shape[place:]), indices, values)
     if is_float(indices) or name_of(indices) not in ("i32", "i64"):
         indices = t.cast(indices, "i64")
     steps = np.arange(count).reshape([-1 if at == place else 1 for at in range(indices.ndim + 1)])

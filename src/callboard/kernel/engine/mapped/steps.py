@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.errors import UnsupportedOp
-from callboard.kernel.engine.mapped.tools import HostOnly, Operator, Tools, Value, operator_of
-from callboard.kernel.engine.onnxfile import Graph, Node
+from callboard.core.errors import AccelError, ShapeError, UnsupportedOp
+from callboard.kernel.engine.mapped.tools import HostOnly, Operator, ResultTooLarge, Tools, Value, operator_of
+from callboard.kernel.engine.onnxfile import Graph, Node, OnnxError
 
-__all__ = ["Step", "call", "execute", "graphs_of", "lasting", "names_read", "step_of"]
+__all__ = ["Step", "call", "check_names", "execute", "graphs_of", "lasting", "names_read", "step_of"]
 
 
 @dataclass
@@ -35,19 +35,24 @@ def step_of(node: Node, at: int, title: str) -> Step:
         at: Its number in the graph.
         title: Name of the model, or of the node that the graph belongs to.
     """
-    name = f"{title}: node {at} {node.op}{f' ({node.name})' if node.name else ''}"
     captured: set[str] = set()
     for graph in graphs_of(node):
         captured |= names_read(graph)
     operator = operator_of(node.title)
     assert operator is not None, "checked when the plan is built"
-    return Step(name, operator, node.inputs, node.outputs, node.attributes, frozenset(captured))
+    return Step(_name(node, at, title), operator, node.inputs, node.outputs, node.attributes, frozenset(captured))
+
+
+def _name(node: Node, at: int, title: str) -> str:
+    """The name of a node in errors."""
+    return f"{title}: node {at} {node.op}{f' ({node.name})' if node.name else ''}"
 
 
 def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
     """The outputs of a step.
 
     Raises:
+        ResultTooLarge: An output would have too many elements, or this process has no memory for it.
         UnsupportedOp: It cannot be executed with these values; names the node. Errors of plugins are their own.
     """
     tools.title, tools.outputs, tools.scope = step.title, len(step.outputs), values
@@ -55,14 +60,18 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
     while inputs and inputs[-1] is None:
         inputs.pop()
     try:
-        found = step.operator.function(tools, *inputs, **step.attributes)
-    except (HostOnly, UnsupportedOp):
+        with np.errstate(all="ignore"):  # on the host as on the device: quotients by 0 have results, and no warning
+            found = step.operator.function(tools, *inputs, **step.attributes)
+    except (HostOnly, UnsupportedOp, ResultTooLarge):
         raise
-    except (TypeError, ValueError, IndexError, NotImplementedError) as e:
+    except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, NotImplementedError) as e:
         if step.operator.is_plugin:
             e.add_note(f"in {step.title}")
             raise
-        raise UnsupportedOp(f"{step.title}: {e}") from e
+        if isinstance(e, AccelError) and not isinstance(e, ShapeError):
+            raise
+        kind = ResultTooLarge if isinstance(e, MemoryError) else UnsupportedOp
+        raise kind(f"{step.title}: {e}") from e
     return found if isinstance(found, tuple | list) else (found,)
 
 
@@ -91,6 +100,37 @@ def names_read(graph: Graph) -> set[str]:
             found |= names_read(inner)
     made = {name for node in graph.nodes for name in node.outputs}
     return found - own - made
+
+
+def check_names(graph: Graph, title: str, around: frozenset[str] = frozenset()) -> None:
+    """Check that each value is there before a node reads it.
+
+    Args:
+        graph: The graph.
+        title: Name of the model, or of the node that the graph belongs to.
+        around: Names of the values around the graph.
+
+    Raises:
+        OnnxError: One is made nowhere, or only by a later node, as in a graph with a cycle; names node and value.
+    """
+    known = {*around, *graph.initializers, *(port.name for port in graph.inputs), ""}
+    makers = {name: f"node {at} {node.op}" for at, node in enumerate(graph.nodes) for name in node.outputs}
+    for at, node in enumerate(graph.nodes):
+        what = _name(node, at, title)
+        for name in node.inputs:
+            if name in known:
+                continue
+            if name in makers:
+                raise OnnxError(
+                    f"{what} reads {name!r}, which {makers[name]} makes: there is a cycle, or nodes are not in order"
+                )
+            raise OnnxError(f"{what} reads {name!r}, which no input, initializer or node is named")
+        for inner in graphs_of(node):
+            check_names(inner, what, frozenset(known))
+        known.update(node.outputs)
+    for port in graph.outputs:
+        if port.name not in known:
+            raise OnnxError(f"{title}: the output {port.name!r} is made by no node")
 
 
 def lasting(nodes: Sequence[Node]) -> Iterator["np.ndarray[Any, Any]"]:

@@ -1,20 +1,27 @@
 """What the functions of operators use: arrays of the host or the device, and the libraries of the device."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import UnsupportedOp
+from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
 from callboard.kernel.array import Cast
 from callboard.kernel.dnn.api import DnnApi
 from callboard.kernel.elementwise.api import ElementwiseApi
+from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.onnxfile import ELEMENTS
 
-__all__ = ["OPERATORS", "PLUGINS", "HostOnly", "Operator", "Tools", "operator", "operator_of"]
+__all__ = ["OPERATORS", "PLUGINS", "HostOnly", "Operator", "ResultTooLarge", "Tools", "operator", "operator_of"]
+
+LARGEST_HERE = 1 << 27
+"""Elements of an array that the caller's process makes."""
+LARGEST_THERE = 1 << 31
+"""Elements of an array that the device makes."""
 
 Value = Any
 """A NumPy array while it is known on the host (shapes, constants), else a ref."""
@@ -22,6 +29,10 @@ Value = Any
 
 class HostOnly(Exception):
     """Raised while constants are computed on the host: this operator needs the device."""
+
+
+class ResultTooLarge(ShapeError):
+    """A node would make an array of more elements than are allowed; names the node and the shape."""
 
 
 class Operator:
@@ -89,6 +100,8 @@ class Tools:
         self.opset = opset
         self.outputs = 1
         self.title = ""
+        self.turns = 0
+        """Turns of loops so far."""
         self.scope: Mapping[str, Any] = {}
         """The values that the present node can read; graphs inside of it read them, too."""
         self._submit = submit
@@ -144,6 +157,40 @@ class Tools:
         """The namespace of one value."""
         return self.ref(value)._port.services.xp if isinstance(value, Operand) else np
 
+    def sized(self, shape: Iterable[int], *sources: Value) -> tuple[int, ...]:
+        """The shape of an array, checked before it is made.
+
+        Args:
+            shape: The shape.
+            sources: What it is computed of. If a ref is among them, the device makes it; otherwise this process does.
+                A result that has no more elements than one of them is never too large.
+
+        Raises:
+            ResultTooLarge: It has more elements than are allowed there.
+            UnsupportedOp: An extent is negative.
+        """
+        extents = tuple(map(int, shape))
+        if any(n < 0 for n in extents):
+            raise self.refusal(f"the shape {list(extents)} has a negative extent")
+        most = LARGEST_THERE if any(isinstance(each, Operand) for each in sources) else LARGEST_HERE
+        most = max(most, *(math.prod(each.shape) for each in sources), 0)
+        if math.prod(extents) > most:
+            raise ResultTooLarge(
+                f"{self.title}: the shape {list(extents)} is too large: at most {most} elements are made"
+            )
+        return extents
+
+    def together(self, *values: Value) -> tuple[Any, tuple[Any, ...]]:
+        """As :meth:`both`, for values that are broadcast to one shape, which is checked.
+
+        Raises:
+            ResultTooLarge: It has more elements than are allowed.
+        """
+        first, *others = shapes = [tuple(value.shape) for value in values]
+        if any(other != first for other in others) and (shape := broadcast(shapes)) is not None:
+            self.sized(shape, *values)
+        return self.both(*values)
+
     def map(self, expression: str, **values: Value) -> Any:
         """``dev.elementwise.map`` of arrays and numbers."""
         if self._submit is None:
@@ -152,6 +199,9 @@ class Tools:
             name: self.ref(value) if isinstance(value, np.ndarray | np.generic | Operand) else value
             for name, value in values.items()
         }
+        arrays = [each for each in named.values() if isinstance(each, Operand)]
+        if (shape := broadcast([each.shape for each in arrays])) is not None:
+            self.sized(shape, *arrays)
         return self._elementwise.map(expression, **named)
 
     def host(self, value: Value, what: str) -> "np.ndarray[Any, Any]":

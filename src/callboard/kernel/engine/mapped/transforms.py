@@ -31,6 +31,8 @@ def dft(
     x = t.ref(t.cast(x, "f64"))  # numbers near 0 beside large ones
     xp = t.xp(x)
     count = t.ints(length, "dft_length")[0] if length is not None else None
+    if count is not None:
+        t.sized((*x.shape[:along], count, *x.shape[along + 1 :]), x)
     if x.shape[-1] == 1:
         signal = xp.astype(x[..., 0], xp.complex128)
     else:
@@ -45,7 +47,9 @@ def dft(
 
 def _window(terms: tuple[float, ...]) -> Any:
     def call(t: Tools, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
-        count = t.ints(size, "size")[0]
+        (count,) = t.sized(t.ints(size, "size"))
+        if count < (1 if periodic else 2):
+            raise t.refusal(f"a window of {count} elements is not mapped")
         steps = np.arange(count) * (2 * math.pi / (count if periodic else count - 1))
         found = sum(term * np.cos(at * steps) for at, term in enumerate(terms))
         return np.asarray(found).astype(DTYPES[t.element(output_datatype)].np)
