@@ -13,6 +13,7 @@ from callboard.core.operand import Operand
 from callboard.kernel.engine.mapped.steps import Step, call, graphs_of, lasting, step_of
 from callboard.kernel.engine.mapped.tools import HostOnly, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
+from callboard.kernel.engine.protobuf import printed
 
 __all__ = ["Mapped", "stays_on_host"]
 
@@ -53,7 +54,8 @@ class Mapped:
         strange = [name for name, array in graph.initializers.items() if array.dtype == object]
         problems += [f"the dtype of the initializer {name}" for name in strange]
         if problems:
-            raise UnsupportedOp(f'{title}: engine="callboard" lacks {"; ".join(problems)}; use engine="onnxruntime"')
+            lacking = printed("; ".join(problems))
+            raise UnsupportedOp(f'{title}: engine="callboard" lacks {lacking}; use engine="onnxruntime"')
         self._constants: dict[str, Any] = {n: a for n, a in graph.initializers.items() if n not in weights}
         self.folded = 0
         steps = []
