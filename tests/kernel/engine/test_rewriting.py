@@ -41,7 +41,7 @@ async def test_weights_beside_the_file(tmp_path: Path) -> None:
     async with cb.device("cpu") as dev:
         y = await dev.engine.context(await dev.engine.build(path, engine="callboard"))(x=x).get()
     np.testing.assert_allclose(y, x @ W, rtol=1e-6)
-    with pytest.raises(OnnxError, match="'w' is in another file, 'net.data'"):
+    with pytest.raises(OnnxError, match=r"'w' is in another file, 'net\.data'"):
         model_of(path.read_bytes())
 
 

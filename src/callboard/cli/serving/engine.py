@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.dtype import DTYPES
-from callboard.kernel.engine.outside import regular_bytes, with_contents
+from callboard.kernel.engine.files.outside import regular_bytes, with_contents
 from callboard.kernel.engine.precision.config import CALIBRATORS, PRECISIONS
 
 __all__ = ["add_engine"]

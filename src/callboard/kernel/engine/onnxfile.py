@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from callboard.core.dtype import DTYPES
-from callboard.kernel.engine.outside import with_contents
-from callboard.kernel.engine.protobuf import (
+from callboard.kernel.engine.files.outside import with_contents
+from callboard.kernel.engine.files.protobuf import (
     OnnxError,
     field_bytes,
     fields_of,

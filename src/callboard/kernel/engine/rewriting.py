@@ -4,8 +4,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from callboard.kernel.engine.outside import regular_bytes, with_contents
-from callboard.kernel.engine.protobuf import field_bytes, fields_of, grouped, raw_field, text_of
+from callboard.kernel.engine.files.outside import regular_bytes, with_contents
+from callboard.kernel.engine.files.protobuf import field_bytes, fields_of, grouped, raw_field, text_of
 
 __all__ = ["whole", "with_outputs"]
 

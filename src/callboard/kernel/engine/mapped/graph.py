@@ -10,10 +10,10 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
+from callboard.kernel.engine.files.protobuf import printed
 from callboard.kernel.engine.mapped.steps import Step, call, graphs_of, lasting, step_of
 from callboard.kernel.engine.mapped.tools import HostOnly, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
-from callboard.kernel.engine.protobuf import printed
 
 __all__ = ["Mapped", "stays_on_host"]
 

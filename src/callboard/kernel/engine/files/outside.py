@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from callboard.kernel.engine.protobuf import BYTES, OnnxError, field_bytes, fields_of, grouped, raw_field, text_of
+from callboard.kernel.engine.files.protobuf import BYTES, OnnxError, field_bytes, fields_of, grouped, raw_field, text_of
 
 __all__ = ["regular_bytes", "with_contents"]
 
@@ -44,7 +44,9 @@ def regular_bytes(path: "str | os.PathLike[str]", begin: int = 0, length: int | 
             raise OnnxError(f"{str(path)!r} cannot be read from byte {begin} on")
         if length is not None and begin + length > found.st_size:
             there = max(found.st_size - begin, 0)
-            raise OnnxError(f"{length} bytes are needed from {begin} on in the file {str(path)!r}, and {there} are there")
+            raise OnnxError(
+                f"{length} bytes are needed from {begin} on in the file {str(path)!r}, and {there} are there"
+            )
         opened.seek(min(begin, found.st_size))
         return opened.read() if length is None else opened.read(length)
 
