@@ -177,12 +177,12 @@ def usage(*command: str) -> str | None:
 
 
 @cache
-def usage_of_command(name: str) -> str | None:
+def usage_of_command(*names: str) -> str | None:
     """What ``callboard NAME --help`` prints, in this process; None if there is no such command."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
-            cli.main([name, "--help"])
+            cli.main([*names, "--help"])
         except SystemExit as e:
             return printed.getvalue() if e.code == 0 else None
     return None
@@ -203,6 +203,9 @@ def wrong(line: str) -> str | None:
         said = usage("-m", module)
     else:
         said = usage_of_command(found["sub"])
+        action = line.partition(found["sub"])[2].split()[:1]
+        if said and "actions:" in said and action and action[0].isalpha():
+            said = usage_of_command(found["sub"], *action)
     if said is None:
         return f"{line}: there is no such command"
     unknown = [option for option in re.findall(r"(?<=\s)--[\w-]+", line) if option not in said]

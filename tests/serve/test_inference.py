@@ -35,7 +35,7 @@ async def test_a_request_without_a_content_type() -> None:
         (b"{}", "missing required field `inputs`"),
         ({"inputs": []}, "input 'x' is missing"),
         ({"inputs": [tensor("x", "FP32", [1], [1])] * 2}, "input 'x' occurs twice"),
-        ({"inputs": [tensor("x", "FP32", [-1], [])]}, "has shape [-1]"),
+        ({"inputs": [tensor("x", "FP32", [-1], [])]}, "has shape [-1]; the extents of a request are at least 0"),
         (request_of([1], parameters={"binary_data_output": 1}), "binary_data_output must be true or false"),
         (request_of([1], parameters={"priority": -1}), "priority must be an integer of at least 0"),
         (request_of([1], parameters={"timeout": "1"}), "timeout must be an integer of at least 0"),

@@ -87,7 +87,9 @@ class Tensor:
         """
         if datatype != self.datatype:
             raise BadRequest(f"input {self.name!r} is {datatype}, but the model takes {self.datatype}")
-        if not self.fits(shape) or min(shape, default=0) < 0:
+        if min(shape, default=0) < 0:
+            raise BadRequest(f"input {self.name!r} has shape {list(shape)}; the extents of a request are at least 0")
+        if not self.fits(shape):
             raise BadRequest(f"input {self.name!r} has shape {list(shape)}, but the model takes {list(self.shape)}")
         if math.prod(extent or 1 for extent in shape) * self.dtype.itemsize > MOST_BYTES:
             raise BadRequest(f"input {self.name!r} has shape {list(shape)}, which is larger than any array")

@@ -41,19 +41,23 @@ async def test_weights_beside_the_file(tmp_path: Path) -> None:
     async with cb.device("cpu") as dev:
         y = await dev.engine.context(await dev.engine.build(path, engine="callboard"))(x=x).get()
     np.testing.assert_allclose(y, x @ W, rtol=1e-6)
-    with pytest.raises(OnnxError, match="w is in another file"):
+    with pytest.raises(OnnxError, match=r"'w' is in another file, 'net\.data'"):
         model_of(path.read_bytes())
 
 
 @pytest.mark.parametrize(
     "entries, words",
     [
-        ({"location": "../net.data"}, "which is not beside the model"),
-        ({"location": "/etc/hostname"}, "which is not beside the model"),
+        ({"location": "../net.data"}, "it is not beside the model"),
+        ({"location": "/etc/hostname"}, "it is not beside the model"),
         ({"location": "none"}, "cannot be read"),
         ({"location": "net.data", "offset": "x"}, "cannot be read"),
         ({"location": "net.data", "offset": "-4"}, "cannot be read"),
-        ({"location": "net.data", "length": "99"}, "w has 99 bytes from 0 on .* and 5 are there"),
+        ({"location": "net.data", "length": "99"}, "99 bytes are needed from 0 on .* and 5 are there"),
+        ({"location": "net.data", "length": str(2**62)}, "cannot be read: .* and 5 are there"),
+        ({"location": "net.data", "offset": str(2**70), "length": "4"}, "cannot be read: .* and 0 are there"),
+        ({"location": "net.data\0x"}, r"net.data.x00x', which cannot be read"),
+        ({"location": "."}, "is a folder; pass a regular file"),
     ],
 )
 def test_weights_that_are_not_there(tmp_path: Path, entries: dict[str, str], words: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.dtype import DTYPES
+from callboard.kernel.engine.files.outside import regular_bytes, with_contents
 from callboard.kernel.engine.precision.config import CALIBRATORS, PRECISIONS
 
 __all__ = ["add_engine"]
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     import callboard as cb
 
-    data = arguments.model.read_bytes()
+    data = await asyncio.to_thread(_read, arguments.model)
     async with cb.device(arguments.device) as device:
         if getattr(arguments, "precision", None):
             data = await _lowered(device, data, arguments)
@@ -97,6 +98,12 @@ async def _run(arguments: argparse.Namespace) -> int:
         if arguments.action == "bench":
             print(await _measured(device, plan, max(arguments.calls, 1)))
     return 0
+
+
+def _read(path: Path) -> bytes:
+    """A plan, or a model with its weights."""
+    data = regular_bytes(path)
+    return data if data.startswith(b"CBENGINE") else with_contents(data, path.parent)
 
 
 async def _lowered(device: Any, data: bytes, arguments: argparse.Namespace) -> bytes:

@@ -1,5 +1,6 @@
 """The methods of ``dev.engine``."""
 
+import functools
 import importlib.util
 import json
 import logging
@@ -14,6 +15,8 @@ from callboard.core.errors import BackendUnavailable, ShapeError
 from callboard.core.mode import Mode
 from callboard.kernel.api import Api
 from callboard.kernel.engine.context import ExecutionContext
+from callboard.kernel.engine.files.outside import regular_bytes
+from callboard.kernel.engine.files.reading import Later, reading
 from callboard.kernel.engine.mapped.graph import Mapped
 from callboard.kernel.engine.mapped.tools import PLUGINS
 from callboard.kernel.engine.messages import Build, EngineSpec, Release
@@ -74,23 +77,29 @@ class Methods(Api[Mode]):
             title: Name in errors; the name of the file by default.
 
         Raises:
-            OnnxError, OSError: The file is no model, or cannot be read.
+            OnnxError, OSError: The file is no model, or cannot be read, or is no regular file; or two inputs or outputs
+                have one name; or bytes were passed, and weights are in other files.
             ShapeError: An input or output is no tensor, or a profile does not fit.
             UnsupportedOp: The engine lacks operators of the model; names all of them.
             BackendUnavailable: The engine is not installed.
             LibraryError: ONNX Runtime refuses the model; raised by the answer.
+
+        A file is read on a thread: the answer raises what is wrong with it.
         """
-        if isinstance(model, bytes | bytearray):
-            data, title = bytes(model), title or "model"
-        elif isinstance(model, str | os.PathLike):
-            data, title = whole(model), title or Path(model).name
-        else:
+        if not isinstance(model, bytes | bytearray | str | os.PathLike):
             raise TypeError(f"model is {type(model).__name__}; pass the bytes or the path of an ONNX file")
+        title = title or ("model" if isinstance(model, bytes | bytearray) else Path(model).name)
         if precision != "f32":
             raise ShapeError(f"{title}: precision is {precision!r}; this version computes as the model says: 'f32'")
         given: Any = threads
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
             raise ShapeError(f"{title}: threads is {threads!r}; pass a number, 0 for all")
+        if engine is not None:
+            _check_engine(engine)
+        if not isinstance(model, bytes | bytearray):
+            options: Any = {"profiles": profiles, "engine": engine, "refit": refit, "threads": threads, "title": title}
+            return Later(reading(functools.partial(whole, model)), functools.partial(self.build, **options))
+        data = bytes(model)
         found = read_model(data, title)
         ports = [Port(each.name, each.dtype or "", each.shape) for each in found.graph.inputs]
         checked = profiles_of(title, ports, profiles)
@@ -158,11 +167,15 @@ class Methods(Api[Mode]):
                 result's ``reason`` names both. False: it is refused.
 
         Raises:
+            OnnxError, OSError: The file cannot be read, or is no regular file; raised by the answer, as is all that is
+                wrong with its bytes.
             EngineRefused: The bytes are damaged, or a plan of another engine, version or device. Raised by the answer
                 for ONNX Runtime, whose version the device knows.
         """
-        data = bytes(plan) if isinstance(plan, bytes | bytearray) else Path(plan).read_bytes()
-        header, model = header_of(data)
+        if isinstance(plan, str | os.PathLike):
+            data = reading(functools.partial(regular_bytes, plan))
+            return Later(data, functools.partial(self.load, fallback=fallback))
+        header, model = header_of(bytes(plan))
         if header["engine"] not in ENGINES:
             raise EngineRefused(f"the plan is of the engine {header['engine']!r}; there are {', '.join(ENGINES)}")
         compiled = header["engine"] == "tensorrt"
@@ -232,6 +245,10 @@ def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
         if importlib.util.find_spec("onnxruntime") is None:
             return "callboard", "ONNX Runtime is not installed"
         return "onnxruntime", "the default on cpu"
+    return engine, "as asked"
+
+
+def _check_engine(engine: str) -> None:
     if engine not in ENGINES:
         raise ShapeError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
     if engine == "tensorrt":
@@ -239,7 +256,6 @@ def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
             'engine="tensorrt": callboard builds plans of TensorRT (TrtRuntime), and does not execute them; use '
             '"callboard" or "onnxruntime"'
         )
-    return engine, "as asked"
 
 
 def callboard_version() -> str:

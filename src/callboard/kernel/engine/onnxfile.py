@@ -6,14 +6,23 @@ raise :class:`OnnxError`.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import AccelError
+from callboard.kernel.engine.files.outside import with_contents
+from callboard.kernel.engine.files.protobuf import (
+    OnnxError,
+    field_bytes,
+    fields_of,
+    grouped,
+    raw_field,
+    text_of,
+    varint,
+)
 
 __all__ = [
     "Graph",
@@ -56,11 +65,6 @@ ELEMENTS = {
 """Dtypes by ONNX's codes of element types."""
 CODES = {name: code for code, name in ELEMENTS.items()}
 DEEPEST = 32
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-
-
-class OnnxError(AccelError, ValueError):
-    """The bytes are no ONNX model that callboard can read; says why."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +129,11 @@ def model_of(data: bytes) -> Model:
     """Read a model.
 
     Raises:
-        OnnxError: The bytes are no model; says what is wrong.
+        OnnxError: The bytes are no model, or a tensor of it is in another file, or two inputs or two outputs have the
+            same name, or one has none; says what is wrong.
     """
     try:
+        with_contents(data, None)
         parts = grouped(memoryview(data))
         graphs = parts.get(7, [])
         if len(graphs) != 1 or not parts.get(8):
@@ -135,11 +141,24 @@ def model_of(data: bytes) -> Model:
         opsets = {}
         for entry in map(grouped, parts[8]):
             opsets[text_of(entry, 1)] = _number(entry, 2)
-        return Model(_graph(graphs[0], 0), opsets, [text_of(grouped(each), 1) for each in parts.get(25, [])])
+        model = Model(_graph(graphs[0], 0), opsets, [text_of(grouped(each), 1) for each in parts.get(25, [])])
     except OnnxError as e:
         raise OnnxError(f"this is no ONNX model: {e}") from None
     except (ValueError, TypeError, IndexError, struct.error, UnicodeDecodeError, OverflowError, MemoryError) as e:
         raise OnnxError(f"this is no ONNX model: {type(e).__name__}: {e}") from None
+    _check_names("input", model.graph.inputs)
+    _check_names("output", model.graph.outputs)
+    return model
+
+
+def _check_names(kind: str, infos: Sequence[ValueInfo]) -> None:
+    """Refuse names that do not tell one input or output from another: engines bind arrays by name."""
+    names = [each.name for each in infos]
+    if "" in names:
+        raise OnnxError(f"{kind} {names.index('')} of the graph has no name; give it one in the model")
+    if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+        cure = "leave one out" if kind == "input" else "leave one out, or pass it through an Identity node"
+        raise OnnxError(f"the graph has the {kind} {twice[0]!r} twice; {cure}")
 
 
 def with_weights(data: bytes, weights: dict[str, Array], as_inputs: bool) -> bytes:
@@ -193,82 +212,6 @@ def info_bytes(name: str, dtype: str, shape: Sequence[int | str] | None) -> byte
     return field_bytes(1, name) + field_bytes(2, field_bytes(1, kind))
 
 
-def field_bytes(number: int, value: int | float | str | bytes) -> bytes:
-    """A field of a protobuf message."""
-    if isinstance(value, float):
-        return _varint_bytes(number << 3 | FIXED32) + struct.pack("<f", value)
-    if isinstance(value, int):
-        return _varint_bytes(number << 3) + _varint_bytes(value & (1 << 64) - 1)
-    content = value.encode() if isinstance(value, str) else value
-    return _varint_bytes(number << 3 | BYTES) + _varint_bytes(len(content)) + content
-
-
-def raw_field(number: int, wire: int, value: Any) -> bytes:
-    """A field as it was read."""
-    if wire == VARINT:
-        return field_bytes(number, int(value))
-    if wire == BYTES:
-        return field_bytes(number, bytes(value))
-    return _varint_bytes(number << 3 | wire) + bytes(value)
-
-
-def _varint_bytes(value: int) -> bytes:
-    parts = []
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def fields_of(data: memoryview) -> Iterator[tuple[int, int, Any]]:
-    """Number, wire type and value (an int, or the bytes) of each field."""
-    at, end = 0, len(data)
-    while at < end:
-        key, at = _varint(data, at)
-        number, wire = key >> 3, key & 7
-        if wire == VARINT:
-            value, at = _varint(data, at)
-            yield number, wire, value
-            continue
-        if wire == BYTES:
-            size, at = _varint(data, at)
-        elif wire in (FIXED32, FIXED64):
-            size = 4 if wire == FIXED32 else 8
-        else:
-            raise OnnxError(f"field {number} has the wire type {wire}")
-        if size > end - at:
-            raise OnnxError(f"field {number} has {size} bytes, and {end - at} are left: it is cut off")
-        yield number, wire, data[at : at + size]
-        at += size
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise OnnxError("a number is cut off")
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-
-
-def grouped(data: Any) -> dict[int, list[Any]]:
-    """The values of each field of a message."""
-    if not isinstance(data, memoryview):
-        raise OnnxError("a message is a number")
-    found: dict[int, list[Any]] = {}
-    for number, _, value in fields_of(data):
-        found.setdefault(number, []).append(value)
-    return found
-
-
-def text_of(parts: dict[int, list[Any]], number: int) -> str:
-    """A field of text; empty if it is left out."""
-    return bytes(parts[number][-1]).decode() if number in parts else ""
-
-
 def _number(parts: dict[int, list[Any]], number: int, default: int = 0) -> int:
     value = int(parts[number][-1]) if number in parts else default
     return value - (1 << 64) if value >> 63 else value
@@ -283,7 +226,7 @@ def _numbers(parts: dict[int, list[Any]], number: int) -> list[int]:
             continue
         at = 0
         while at < len(value):
-            one, at = _varint(value, at)
+            one, at = varint(value, at)
             found.append(one)
     return [each - (1 << 64) if each >> 63 else each for each in found]
 
@@ -360,19 +303,19 @@ def _tensor(parts: dict[int, list[Any]]) -> Array:
     """The array of a `TensorProto`; an array of objects if its dtype has no refs."""
     name, code, shape = text_of(parts, 8), _number(parts, 2), tuple(_numbers(parts, 1))
     if _number(parts, 14):
-        raise OnnxError(f"{name} is in another file; pass a model that contains its weights")
+        raise OnnxError(f"{name!r} is in another file, of no name; pass a model that contains its weights")
     if code not in ELEMENTS:
         return np.empty(0, object)
     dtype = DTYPES[ELEMENTS[code]].np
     size = 1
     for n in shape:
         if n < 0:
-            raise OnnxError(f"{name} has the extent {n}")
+            raise OnnxError(f"{name!r} has the extent {n}")
         size *= n
     if 9 in parts:
         raw = parts[9][-1]  # not copied: a model can be large
         if len(raw) != size * dtype.itemsize:
-            raise OnnxError(f"{name} has {len(raw)} bytes, its shape {list(shape)} needs {size * dtype.itemsize}")
+            raise OnnxError(f"{name!r} has {len(raw)} bytes, its shape {list(shape)} needs {size * dtype.itemsize}")
         return np.frombuffer(raw, dtype).reshape(shape)
     name_of = ELEMENTS[code]
     if name_of in ("f32", "c64"):
@@ -390,5 +333,5 @@ def _tensor(parts: dict[int, list[Any]]) -> Array:
     else:
         array = np.array(_numbers(parts, 5), np.int64).astype(dtype)
     if array.size != size:
-        raise OnnxError(f"{name} has {array.size} elements, its shape {list(shape)} needs {size}")
+        raise OnnxError(f"{name!r} has {array.size} elements, its shape {list(shape)} needs {size}")
     return array.reshape(shape)

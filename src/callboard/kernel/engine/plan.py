@@ -12,7 +12,7 @@ import numpy as np
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.kernel.engine.onnxfile import Model, model_of, with_weights
+from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of, with_weights
 from callboard.kernel.engine.profiles import Port, Profile
 
 __all__ = ["EnginePlan", "EngineRefused", "Resident", "container", "digest_of", "header_of"]
@@ -233,10 +233,13 @@ def read_model(data: bytes, title: str) -> Model:
     """The model of a file, with its inputs and outputs checked.
 
     Raises:
-        OnnxError: No model.
+        OnnxError: As for :func:`model_of`.
         ShapeError: It takes or gives something else than tensors that refs can hold, or one of 2**63 bytes or more.
     """
-    model = model_of(data)
+    try:
+        model = model_of(data)
+    except OnnxError as e:
+        raise OnnxError(f"{title}: {e}") from e
     for kind, ports in (("input", model.graph.inputs), ("output", model.graph.outputs)):
         for port in ports:
             if port.dtype is None:

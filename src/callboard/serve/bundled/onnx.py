@@ -62,7 +62,7 @@ class OnnxModel(cb.ResidentActor):
         import onnxruntime
 
         self._runtime: Any = onnxruntime
-        Path(self._path).read_bytes()  # so that it is in the system's cache, and a wrong path is found here
+        whole(self._path)  # so that it is in the system's cache, and a wrong path or file is found here
 
     def setup(self, ctx: cb.HostContext) -> None:
         """Open the session."""

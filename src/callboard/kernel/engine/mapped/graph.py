@@ -10,6 +10,7 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
+from callboard.kernel.engine.files.protobuf import printed
 from callboard.kernel.engine.mapped.steps import Step, call, check_names, graphs_of, lasting, step_of
 from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
@@ -54,7 +55,8 @@ class Mapped:
         strange = [name for name, array in graph.initializers.items() if array.dtype == object]
         problems += [f"the dtype of the initializer {name}" for name in strange]
         if problems:
-            raise UnsupportedOp(f'{title}: engine="callboard" lacks {"; ".join(problems)}; use engine="onnxruntime"')
+            lacking = printed("; ".join(problems))
+            raise UnsupportedOp(f'{title}: engine="callboard" lacks {lacking}; use engine="onnxruntime"')
         check_names(graph, title)
         self._constants: dict[str, Any] = {n: a for n, a in graph.initializers.items() if n not in weights}
         self.folded = 0

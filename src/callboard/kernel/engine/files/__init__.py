@@ -1,0 +1,1 @@
+"""Files of models: their messages, their tensors in other files, reading on a thread."""
