@@ -34,7 +34,7 @@ BORDERS = {
 def _bordered(np: Any, x: Any, widths: list[tuple[int, int]], mode: str, cval: float) -> Any:
     if mode not in BORDERS:
         raise ValueError(f"mode is {mode!r:.60}; use one of {', '.join(BORDERS)}")
-    if not x.size or not x.ndim:
+    if not x.ndim:
         return x
     extra = {"constant_values": cval} if BORDERS[mode] == "constant" else {}
     return np.pad(x, widths, mode=BORDERS[mode], **extra)
@@ -65,6 +65,8 @@ def _shifted(np: Any, x: Any, size: tuple[int, ...], mode: str, cval: float, ori
     for n, low, origin in zip(size, lows, origins, strict=True):
         if not 0 <= low < n:
             raise ValueError(f"origin is {origin}; it must keep the kernel of {n} over its pixel")
+    if not x.size:
+        return lambda place: x
     wide = _bordered(np, x, [(low, n - 1 - low) for n, low in zip(size, lows, strict=True)], mode, cval)
     return lambda place: wide[tuple(slice(k, k + n) for k, n in zip(place, x.shape, strict=True))]
 

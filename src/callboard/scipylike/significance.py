@@ -97,7 +97,9 @@ def pearsonr(
         raise ValueError(f"x and y must have at least 2 values along the axis; they are {x.layout!r}")
     x, y = (a - np.mean(a, axis=along, keepdims=True) for a in (x, y))
     # Divided by their lengths first: squares of large values would overflow
-    x, y = (a / np.sqrt(np.sum(a * a, axis=along, keepdims=True)) for a in (_scaled(np, x, along), _scaled(np, y, along)))
+    x, y = (
+        a / np.sqrt(np.sum(a * a, axis=along, keepdims=True)) for a in (_scaled(np, x, along), _scaled(np, y, along))
+    )
     found = np.clip(np.sum(x * y, axis=along), -1, 1)
     return SignificanceResult(found, n - 2, _sided(alternative, _of_correlation(n)))
 

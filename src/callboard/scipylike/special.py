@@ -37,11 +37,10 @@ EXPRESSIONS = {
         "where((x == 0) & (y >= 0), y, inf)))"
     ),
     "huber": "where(x < 0, inf, where(abs(y) <= x, 0.5 * y * y, x * (abs(y) - 0.5 * x)))",
-    "pseudo_huber": (
-        "where(x < 0, inf, where((x == 0) | (y == 0), x * 0 + y * 0, x * x * (sqrt(1 + (y / x) * (y / x)) - 1)))"
-    ),
+    "pseudo_huber": ("where(x < 0, inf, where((x == 0) | (y == 0), 0, x * x * (sqrt(1 + (y / x) * (y / x)) - 1)))"),
     "betaln": (
-        "where((x == 0) & (y == 0), inf, where((x == inf) & (y > 0) | (y == inf) & (x > 0), -inf, "
+        "where((x == 0) & (y == 0), inf, "
+        "where((x == inf) & (y > 0) & (y < inf) | (y == inf) & (x > 0) & (x < inf), -inf, "
         "lgamma(x) + lgamma(y) - lgamma(x + y)))"
     ),
 }

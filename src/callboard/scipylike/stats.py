@@ -208,10 +208,20 @@ def logpdf(np: Any, x: Array, loc: Any = 0, scale: Any = 1) -> Any:
 @function("stats.norm")
 def cdf(np: Any, x: Array, loc: Any = 0, scale: Any = 1) -> Any:
     """The probability of a smaller value."""
-    return apply("where(scale > 0, 0.5 * erfc((loc - x) / scale * 0.7071067811865476), nan)", x=floats(np, x), loc=loc, scale=scale)
+    return apply(
+        "where(scale > 0, 0.5 * erfc((loc - x) / scale * 0.7071067811865476), nan)",
+        x=floats(np, x),
+        loc=loc,
+        scale=scale,
+    )
 
 
 @function("stats.norm")
 def sf(np: Any, x: Array, loc: Any = 0, scale: Any = 1) -> Any:
     """The probability of a larger value."""
-    return apply("where(scale > 0, 0.5 * erfc((x - loc) / scale * 0.7071067811865476), nan)", x=floats(np, x), loc=loc, scale=scale)
+    return apply(
+        "where(scale > 0, 0.5 * erfc((x - loc) / scale * 0.7071067811865476), nan)",
+        x=floats(np, x),
+        loc=loc,
+        scale=scale,
+    )
