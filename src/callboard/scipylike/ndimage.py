@@ -352,7 +352,7 @@ def _check_image(x: Any) -> None:
 
 def _nearest(np: Any, found: Any, output: Any, x: Any) -> Any:
     """Interpolated numbers as :func:`_as` gives them, but the nearest whole ones of integers, as in SciPy."""
-    to = x.dtype if output is None else dtype_of(output)
+    to = dtype_of(output) or x.dtype
     return np.asarray(found + np.copysign(0.5, found) if to.kind in ("int", "uint") else found, dtype=to)
 
 

@@ -129,15 +129,17 @@ def spearmanr(
     """
     if axis not in (None, 0, 1):
         raise ValueError(f"axis is {axis}; use 0 or 1, the axis of the observations, or None for flat arrays")
+    given = {"a": a} if b is None else {"a": a, "b": b}
     variables = []
-    for name, one in (("a", a), *((("b", b),) if b is not None else ())):
+    for name, one in given.items():
         if one.ndim > 2:
             raise ValueError(f"{name} is {one.layout!r}; it must have at most 2 axes")
         one = np.ravel(one) if axis is None else one
         variables.append(np.reshape(one, (1, -1)) if one.ndim < 2 else one.T if axis == 0 else one)
     counts = {one.shape[1] for one in variables}
     if len(counts) > 1:
-        raise ValueError(f"a and b must have as many observations; they are {a.layout!r} and {b.layout!r}")
+        layouts = " and ".join(repr(one.layout) for one in given.values())
+        raise ValueError(f"a and b must have as many observations; they are {layouts}")
     (n,), lines = counts, np.concatenate(variables)
     if len(lines) < 2:
         raise ValueError(f"a is {a.layout!r}, {len(lines)} variables; correlations need at least 2: give b")
