@@ -35,6 +35,22 @@ HOST: dict[str, Any] = {
     "lab": RNG.integers(0, 4, (16, 21)),
     "e": numpy.array([-numpy.inf, -40.0, -1.0, 0.0, 1e-3, 1.0, 40.0, 800.0, numpy.inf, numpy.nan]),
 }
+HOST |= {  # values that few expect
+    "nan": numpy.array([1.0, numpy.nan, 3.0]),
+    "inf": numpy.array([1.0, numpy.inf, 3.0]),
+    "inf4": numpy.array([1.0, numpy.inf, 3.0], "f4"),
+    "neg": numpy.array([-1.0, 2.0, 3.0]),
+    "big": numpy.array([1.7e308, 1.7e308, 1.0]),
+    "pair": numpy.array([1.0, 2.0]),
+    "nil": numpy.zeros(2),
+    "empty": numpy.zeros(0),
+    "none3": numpy.zeros((0, 3)),
+    "three0": numpy.zeros((3, 0)),
+    "two": numpy.array(2.0),
+    "ints": numpy.array([3, 0, 2]),
+    "holes": numpy.array([[1.0, numpy.nan, 5], [2, 1, 5], [3, 7, -1], [0, 4, 2]]),
+    "grid": numpy.arange(12.0).reshape(4, 3) ** 2 % 7,
+}
 HOST["spiral"] = numpy.zeros((23, 23), "u1")
 for _at in range(0, 11, 2):
     HOST["spiral"][_at, _at : 23 - _at] = HOST["spiral"][_at : 23 - _at, 22 - _at] = 1
@@ -75,7 +91,8 @@ spectrogram(x, nperseg=64, mode="magnitude") | spectrogram(x, nperseg=63, mode="
 spectrogram(im, nperseg=9, axis=0) | welch(x) | welch(x, 10.0, nperseg=64) | welch(g, nperseg=50, detrend=False)
 welch(c, nperseg=64) | welch(im, axis=0) | welch(x, 1.0, "hamming", 65, 32, 128, "linear", True, "spectrum")
 periodogram(x) | periodogram(g, 4.0, "hann") | csd(x, x[::-1], nperseg=64) | coherence(x, x[::-1], nperseg=32)
-get_window("hann", 16) | get_window(("kaiser", 4.0), 9)
+get_window("hann", 16) | get_window(("kaiser", 4.0), 9) | stft(empty) | stft(none3) | spectrogram(none3) | welch(empty)
+welch(three0) | periodogram(empty) | csd(none3, none3) | csd(x, x, nperseg=64)
 """
 NDIMAGE = """
 gaussian_filter(im, 1.0) | gaussian_filter(im, (2, 0.5), mode="nearest") | gaussian_filter(im4, 1.5)
@@ -99,6 +116,13 @@ shift(im4, -2, order=0, mode="nearest") | zoom(im, 2, order=1) | zoom(im, (0.5, 
 zoom(vol, (1, 2, 0.5), order=1) | label(im > 0.6) | label(im > 0.35, numpy.ones((3, 3))) | label(vol > 0.5)
 label(lab) | label(x > 0) | label(im > 2) | label(im > 0.5, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
 label(byte, output="i8")
+label(two) | label(empty) | label(none3) | sum_labels(neg, ints, []) | mean(neg, ints, []) | mean(neg, neg)
+sum_labels(neg, neg) | sum_labels(two, ints, [0, 2]) | mean(nan, ints, [0, 3]) | sum_labels(inf, ints, [[0, 2]])
+sobel(nan) | sobel(inf4) | prewitt(holes) | gaussian_filter1d(inf, 1.0, order=1) | laplace(two) | convolve(two, 2.0)
+laplace(none3) | sobel(three0) | gaussian_filter(none3, 1.0) | gaussian_filter(two, 1.0) | maximum_filter(none3, 3)
+minimum_filter(empty, 3) | uniform_filter(three0) | correlate(none3, w2) | convolve1d(empty, [1.0, 2.0])
+shift(inf, 1, order=1) | shift(inf4, 0.5, order=1) | zoom(ints, 2, order=1) | shift(byte, 0.3, order=1)
+shift(whole, 0.5, order=1) | shift(ints, 0.25, output="f8", order=1) | shift(none3, 1, order=1)
 label(spiral) | label(spiral[:, ::-1]) | label(1 - spiral) | label(vol > 0.3, numpy.ones((3, 3, 3)))
 """
 SPECIAL = """
@@ -108,6 +132,11 @@ rel_entr(p, q) | rel_entr(e, e[::-1]) | kl_div(p, q) | kl_div(e, e[::-1]) | hube
 betaln(p, q) | erf(g) | erf(whole) | expit(g) | entr(whole) | sinc(whole) | logsumexp(x) | logsumexp(p, 1)
 logsumexp(p, axis=0, keepdims=True) | logsumexp(p, axis=1, b=q) | softmax(p) | softmax(p, axis=1) | log_softmax(p, 0)
 softmax(g, axis=-1) | logsumexp(g) | logsumexp(e[:8]) | softmax(whole)
+log_softmax(inf) | log_softmax(inf4) | log_softmax(nan) | log_softmax(-inf) | softmax(inf) | softmax(two, 0)
+log_softmax(two, -1) | logsumexp(empty) | logsumexp(empty, 0, keepdims=True)
+logsumexp(none3, 0) | logsumexp(none3, 1) | logsumexp(three0, axis=-1) | logsumexp(two, 0) | logsumexp(inf, b=ints)
+logsumexp(empty, b=2.0) | logsumexp(nan) | logsumexp(inf4) | pseudo_huber(nil, pair) | pseudo_huber(neg, neg)
+pseudo_huber(nan, ints) | betaln(nil, nil) | betaln(inf, pair[:1]) | betaln(pair[:1], inf) | betaln(inf, inf)
 """
 STATS = """
 zscore(x) | zscore(p) | zscore(p, 1, ddof=1) | zscore(g, axis=None) | zmap(p, q) | moment(x, 3) | moment(p, 2, 1)
@@ -122,6 +151,30 @@ tuple(pearsonr(p[:2], q[:2])) | tuple(pearsonr(g[0], g[1], alternative="greater"
 tuple(spearmanr(x, x[::-1])) | tuple(spearmanr(whole, whole[::-1])) | tuple(ttest_1samp(x, 0.1))
 tuple(ttest_1samp(p, 0.5, axis=1)) | tuple(ttest_rel(p, q)) | tuple(ttest_ind(x, x[:100] + 0.1))
 tuple(ttest_ind(p, q, axis=None, alternative="greater")) | tuple(ttest_ind(p, q[:3], alternative="less"))
+entropy(nan) | entropy(inf) | entropy(-inf) | entropy(inf4) | entropy(neg) | entropy(nil) | entropy(holes)
+entropy(two) | entropy(holes, axis=None) | entropy(empty) | entropy(none3, axis=1) | entropy(nan, ints)
+entropy(ints, nan) | entropy(neg, inf) | entropy(nil, pair) | entropy(two, pair) | entropy(grid, grid[:1]) | hmean(neg)
+hmean(-inf) | hmean(holes) | hmean(nan) | hmean(inf) | hmean(nil) | hmean(two) | hmean(empty) | hmean(none3)
+gmean(neg) | gmean(two) | moment(inf) | moment(-inf, 1) | moment(big) | moment(nan) | moment(nan, 0) | moment(holes, 1)
+moment(inf4) | moment(empty) | moment(two) | moment(none3, 0) | moment(three0) | moment(inf, 1, center=0)
+moment(two, 2, center=1) | skew(two) | skew(pair, bias=False) | skew(nan) | kurtosis(neg, bias=False)
+kurtosis(pair, bias=False) | kurtosis(two) | describe(two) | describe(ints) | describe(nan) | sem(two)
+sem(neg, ddof=5) | variation(two) | variation(neg, ddof=5) | zscore(neg, ddof=5) | zscore(none3) | zscore(empty)
+zscore(nan) | variation(none3) | kurtosis(three0, bias=False) | rankdata(empty) | rankdata(empty, "min")
+rankdata(none3, axis=-1) | rankdata(none3, axis=0) | rankdata(three0, axis=1) | exact(rankdata(three0, "max", axis=0))
+rankdata(two) | rankdata(nan) | rankdata(holes) | rankdata(holes, axis=0) | rankdata(inf) | tuple(spearmanr(nan, ints))
+tuple(spearmanr(neg, nan)) | tuple(spearmanr(grid, grid[:, ::-1])) | tuple(spearmanr(grid))
+tuple(spearmanr(holes, grid)) | tuple(spearmanr(holes)) | tuple(spearmanr(grid, axis=1))
+tuple(spearmanr(grid, holes[:2], axis=1)) | tuple(spearmanr(grid, holes, axis=None)) | tuple(spearmanr(empty, empty))
+tuple(spearmanr(two, two)) | tuple(spearmanr(pair, pair)) | tuple(spearmanr(nil, pair)) | tuple(spearmanr(p, q))
+tuple(spearmanr(inf, neg, alternative="less")) | tuple(spearmanr(neg, inf, 1)) | tuple(pearsonr(nan, ints))
+tuple(pearsonr(inf, neg)) | tuple(pearsonr(p, q, axis=None)) | tuple(ttest_1samp(two, 0.5))
+tuple(ttest_1samp(empty, 0)) | tuple(ttest_1samp(none3, 0)) | tuple(ttest_1samp(none3, 0, axis=1))
+tuple(ttest_1samp(nan, 1)) | tuple(ttest_rel(two, two)) | tuple(ttest_rel(empty, empty)) | tuple(ttest_rel(inf, neg))
+tuple(ttest_ind(empty, empty)) | tuple(ttest_ind(empty, neg)) | tuple(ttest_ind(two, neg)) | tuple(ttest_ind(two, two))
+tuple(ttest_ind(grid, neg)) | tuple(ttest_ind(grid, neg, axis=1)) | tuple(ttest_ind(none3, none3))
+tuple(ttest_ind(none3, none3, axis=1)) | tuple(ttest_ind(nan, neg)) | norm.cdf(neg, 0, -1) | norm.sf(neg, 0, 0)
+norm.cdf(e, 1, 0) | norm.pdf(e, 0, -1) | norm.sf(e) | norm.logpdf(nan, inf, 2)
 norm.sf(x, 0.5, 3.0) | norm.pdf(whole) | norm.cdf(e) | zscore(whole) | describe(g, 1)
 """
 CASES = [
@@ -255,6 +308,20 @@ REFUSED = {
     "ndimage.zoom(im, 2)": "order is 3; use order=0 or order=1: splines are not built",
     "ndimage.shift(im, 2, order=1, mode='wrap')": "mode is 'wrap'; use 'constant', 'nearest', 'mirror' or 'reflect'",
     "stats.rankdata(x, 'dense')": "method is 'dense'",
+    "signal.lfilter([], [1.0], x)": "b and a must have one axis and at least one number",
+    "signal.csd(x, k)": "x has 300 samples and y has 8; pad the shorter",
+    "ndimage.shift(x, numpy.nan, order=1)": "shift is nan; it must be finite",
+    "ndimage.zoom(two, 2, order=1)": r"input is f64\[\]; an image has at least one axis",
+    "stats.moment(x, 1.5)": "order is 1.5; use a whole number",
+    "stats.describe(three0)": r"a is f64\[3, 0\]; it needs at least one value",
+    "stats.skew(p, 2)": r"axis is 2, and the values are f64\[4, 5\]; use an axis from -2 to 1",
+    "stats.entropy(p, base=0)": "base is 0; it must be positive",
+    "stats.pearsonr(two, two)": r"x and y must have at least 2 values along the axis; they are f64\[1\]",
+    "stats.pearsonr(empty, x)": r"x and y must have one shape; they are f64\[0\] and f64\[300\]",
+    "stats.spearmanr(empty, x)": r"as many observations; they are f64\[0\] and f64\[300\]",
+    "stats.spearmanr(vol, vol)": r"a is f64\[5, 6, 7\]; it must have at most 2 axes",
+    "stats.spearmanr(x)": r"a is f64\[300\], 1 variables; correlations need at least 2: give b",
+    "stats.spearmanr(p, q, axis=2)": "axis is 2; use 0 or 1",
 }
 
 
@@ -262,7 +329,10 @@ REFUSED = {
 def test_wrong_arguments_are_refused_with_a_cure(dev: cb.sync.Device, line: str) -> None:
     there = {name: dev.np.asarray(x) for name, x in HOST.items()}
     with pytest.raises((ValueError, TypeError), match=REFUSED[line]):
-        eval(line, {**there, **{name: getattr(dev.scipy, name) for name in ("signal", "ndimage", "stats")}})
+        eval(
+            line,
+            {"numpy": numpy, **there, **{name: getattr(dev.scipy, name) for name in ("signal", "ndimage", "stats")}},
+        )
 
 
 def test_the_guide_lists_every_function() -> None:

@@ -73,7 +73,7 @@ def label(np: Any, input: Array, structure: Any = None, output: Any = None) -> A
 def _neighbours(ndim: int, structure: Any) -> list[tuple[int, ...]]:
     """The places of a pixel and its neighbours in the box around it."""
     shape = (3,) * ndim
-    around = numpy.array(list(numpy.ndindex(shape)), dtype=int).reshape(-1, ndim)
+    around = numpy.array(list(numpy.ndindex(shape)), dtype=int).reshape(3**ndim, ndim)
     if structure is None:
         chosen = numpy.abs(around - 1).sum(axis=1) <= 1
     else:

@@ -167,8 +167,8 @@ def lfilter(np: Any, b: Any, a: Any, x: Array, axis: int = -1, zi: Maybe = None)
     :func:`sosfilt` above 4.
     """
     b, a = (numpy.atleast_1d(host_values(name, value)) for name, value in (("b", b), ("a", a)))
-    if b.ndim != 1 or a.ndim != 1 or not a.size or a[0] == 0:
-        raise ValueError("b and a must have one axis, and a[0] must not be 0")
+    if b.ndim != 1 or a.ndim != 1 or not b.size or not a.size or a[0] == 0:
+        raise ValueError("b and a must have one axis and at least one number, and a[0] must not be 0")
     x = _promoted(np, x, b, a)
     order = max(len(a), len(b)) - 1
     b, a = (numpy.pad(one / a[0], (0, order + 1 - len(one))) for one in (b, a))

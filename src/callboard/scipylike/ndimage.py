@@ -34,6 +34,8 @@ BORDERS = {
 def _bordered(np: Any, x: Any, widths: list[tuple[int, int]], mode: str, cval: float) -> Any:
     if mode not in BORDERS:
         raise ValueError(f"mode is {mode!r:.60}; use one of {', '.join(BORDERS)}")
+    if not x.ndim:
+        return x
     extra = {"constant_values": cval} if BORDERS[mode] == "constant" else {}
     return np.pad(x, widths, mode=BORDERS[mode], **extra)
 
@@ -54,7 +56,7 @@ def _along(np: Any, x: Any, weights: Any, axis: int, mode: str, cval: float, ori
     shape = [1] * x.ndim
     shape[axis] = len(weights)
     origins = [origin if k == axis else 0 for k in range(x.ndim)]
-    return _correlated(np, x, numpy.reshape(weights, shape), mode, cval, origins)
+    return _correlated(np, x, numpy.reshape(weights, shape), mode, cval, origins, zeros=True)
 
 
 def _shifted(np: Any, x: Any, size: tuple[int, ...], mode: str, cval: float, origins: list[int]) -> Any:
@@ -63,6 +65,8 @@ def _shifted(np: Any, x: Any, size: tuple[int, ...], mode: str, cval: float, ori
     for n, low, origin in zip(size, lows, origins, strict=True):
         if not 0 <= low < n:
             raise ValueError(f"origin is {origin}; it must keep the kernel of {n} over its pixel")
+    if not x.size:
+        return lambda place: x
     wide = _bordered(np, x, [(low, n - 1 - low) for n, low in zip(size, lows, strict=True)], mode, cval)
     return lambda place: wide[tuple(slice(k, k + n) for k, n in zip(place, x.shape, strict=True))]
 
@@ -72,10 +76,13 @@ def _check_axes(x: Any, weights: Any) -> None:
         raise ValueError(f"weights have {weights.ndim} axes, and the input has {x.ndim}")
 
 
-def _correlated(np: Any, x: Any, weights: Any, mode: str, cval: float, origins: list[int]) -> Any:
+def _correlated(
+    np: Any, x: Any, weights: Any, mode: str, cval: float, origins: list[int], *, zeros: bool = False
+) -> Any:
+    """The correlation with weights of the host; with ``zeros`` weights of 0 count, so that 0 of infinity is NaN."""
     _check_axes(x, weights)
     view = _shifted(np, floats(np, x), weights.shape, mode, cval, origins)
-    places = [place for place in numpy.ndindex(weights.shape) if weights[place]]
+    places = [place for place in numpy.ndindex(weights.shape) if zeros or weights[place]]
     terms = (view(place) * weights[place].item() for place in places)
     return functools.reduce(lambda one, other: one + other, terms) if places else np.zeros_like(floats(np, x))
 
@@ -154,7 +161,7 @@ def _separable(np: Any, x: Any, kernels: dict[int, Any], output: Any, modes: lis
     found = x
     for (axis, kernel), mode in zip(kernels.items(), modes, strict=True):
         found = _as(np, _along(np, found, kernel, axis, mode, cval, 0), output, x)
-    return found if kernels else _as(np, np.copy(x), output, x)
+    return found if kernels and x.ndim else _as(np, np.copy(x), output, x)
 
 
 def _gaussian(sigma: float, order: int, radius: int) -> Any:
@@ -236,6 +243,8 @@ for _name, _smooth in (("sobel", [1.0, 2, 1]), ("prewitt", [1.0, 1, 1])):
 def laplace(np: Any, input: Array, output: Any = None, mode: Any = "reflect", cval: float = 0.0) -> Any:
     """The sum of the second differences along all axes."""
     modes = _each(mode, _axes(input, None))
+    if not input.ndim:
+        return _as(np, np.copy(input), output, input)
     found = [_along(np, input, numpy.array([1.0, -2, 1]), k, modes[k], cval, 0) for k in range(input.ndim)]
     return _as(np, functools.reduce(lambda one, other: one + other, found), output, input)
 
@@ -283,16 +292,19 @@ def _over(np: Any, input: Any, labels: Any, index: Any) -> tuple[Any, Any]:
     x = floats(np, input)
     if labels is None:
         return np.sum(x), float(x.size)
-    labels = np.broadcast_to(labels, x.shape)
+    x, labels = np.broadcast_arrays(x, labels)
     if index is None:
-        inside = labels != 0
+        inside = labels > 0
         return np.sum(np.where(inside, x, 0)), np.sum(np.asarray(inside, dtype=x.dtype))
     values = host_values("index", index)
-    sums, counts = [], []
+    sums: list[Any] = []
+    counts: list[Any] = []
     for value in values.reshape(-1).tolist():
         inside = labels == value
         sums.append(np.sum(np.where(inside, x, 0)))
         counts.append(np.sum(np.asarray(inside, dtype=x.dtype)))
+    if not values.size:
+        return (np.zeros(values.shape, dtype=x.dtype),) * 2
     return tuple(np.reshape(np.stack(one), values.shape) for one in (sums, counts))
 
 
@@ -327,10 +339,21 @@ def _sampled(np: Any, x: Any, places: list[Any], order: int, mode: str, cval: fl
         part = numpy.reshape(at - low, shape) if order else numpy.zeros(shape and (1,) * x.ndim)
         first, second = (np.take(found, np.asarray(_inside(low + k, n, mode)), axis=axis) for k in (0, 1))
         weight = np.asarray(part, dtype=found.dtype)
-        found = first + (second - first) * weight if order else first
+        found = first * (1 - weight) + second * weight if order else first
         if mode == "constant" and outside.any():
             found = np.where(np.asarray(outside), cval, found)
     return found
+
+
+def _check_image(x: Any) -> None:
+    if not x.ndim:
+        raise ValueError(f"input is {x.layout!r}; an image has at least one axis")
+
+
+def _nearest(np: Any, found: Any, output: Any, x: Any) -> Any:
+    """Interpolated numbers as :func:`_as` gives them, but the nearest whole ones of integers, as in SciPy."""
+    to = dtype_of(output) or x.dtype
+    return np.asarray(found + np.copysign(0.5, found) if to.kind in ("int", "uint") else found, dtype=to)
 
 
 def _inside(places: Any, n: int, mode: str) -> Any:
@@ -348,9 +371,12 @@ def shift(
     np: Any, input: Array, shift: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0
 ) -> Any:
     """The input moved by pixels along each axis, interpolated by ``order`` 0 or 1, which must be given."""
+    _check_image(input)
     moves = _each(shift, _axes(input, None))
+    if not all(map(math.isfinite, moves)):
+        raise ValueError(f"shift is {shift!r:.60}; it must be finite")
     places = [numpy.arange(n) - by for n, by in zip(input.shape, moves, strict=True)]
-    return _as(np, _sampled(np, input, places, order, mode, cval), output, input)
+    return _nearest(np, _sampled(np, input, places, order, mode, cval), output, input)
 
 
 @function("ndimage")
@@ -358,9 +384,10 @@ def zoom(
     np: Any, input: Array, zoom: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0
 ) -> Any:
     """The input with each axis longer by a factor, interpolated by ``order`` 0 or 1, which must be given."""
+    _check_image(input)
     factors = _each(zoom, _axes(input, None))
     places = []
     for n, by in zip(input.shape, factors, strict=True):
         count = round(n * by)
         places.append(numpy.arange(count) * ((n - 1) / (count - 1) if count > 1 else 1.0))
-    return _as(np, _sampled(np, input, places, order, mode, cval), output, input)
+    return _nearest(np, _sampled(np, input, places, order, mode, cval), output, input)

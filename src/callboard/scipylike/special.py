@@ -1,5 +1,6 @@
 """``scipy.special``: functions of each element, one expression each, and sums of exponentials."""
 
+import math
 import re
 from typing import Any
 
@@ -7,7 +8,7 @@ from callboard.arrays.elementwise import apply
 from callboard.numpylike.binding import Array, Maybe
 from callboard.scipylike.table import function
 
-__all__ = ["floats"]
+__all__ = ["EXPRESSIONS", "floats"]
 
 EXPRESSIONS = {
     "erf": "erf(x)",
@@ -36,8 +37,12 @@ EXPRESSIONS = {
         "where((x == 0) & (y >= 0), y, inf)))"
     ),
     "huber": "where(x < 0, inf, where(abs(y) <= x, 0.5 * y * y, x * (abs(y) - 0.5 * x)))",
-    "pseudo_huber": "x * x * (sqrt(1 + (y / x) * (y / x)) - 1)",
-    "betaln": "lgamma(x) + lgamma(y) - lgamma(x + y)",
+    "pseudo_huber": ("where(x < 0, inf, where((x == 0) | (y == 0), 0, x * x * (sqrt(1 + (y / x) * (y / x)) - 1)))"),
+    "betaln": (
+        "where((x == 0) & (y == 0), inf, "
+        "where((x == inf) & (y > 0) & (y < inf) | (y == inf) & (x > 0) & (x < inf), -inf, "
+        "lgamma(x) + lgamma(y) - lgamma(x + y)))"
+    ),
 }
 """The expression of each function of elements, of ``x`` and, where there are two, ``y``. They take real numbers."""
 
@@ -65,11 +70,21 @@ for _name, _text in EXPRESSIONS.items():
     _entered(_name, _text)
 
 
+def _line(np: Any, x: Any) -> Any:
+    """Numbers with a point along at least one axis, as SciPy takes a number."""
+    x = floats(np, x)
+    return x if x.ndim else np.reshape(x, (1,))
+
+
 @function("special")
 def logsumexp(np: Any, a: Array, axis: Any = None, b: Maybe = None, keepdims: bool = False) -> Any:
-    """``log(sum(b * exp(a)))`` along axes, without overflow; ``b`` are factors, whose sum must not be negative."""
-    a = floats(np, a)
-    top = np.max(a, axis=axis, keepdims=True)
+    """``log(sum(b * exp(a)))`` along axes, without overflow, -inf of nothing.
+
+    ``b`` are factors, whose sum must not be negative; a factor of 0 leaves its value out, an infinite one too.
+    """
+    a = _line(np, a)
+    a = a if b is None else np.where(b == 0, -math.inf, a)
+    top = np.max(a, axis=axis, keepdims=True, initial=-math.inf)
     top = np.where(np.isfinite(top), top, 0)
     terms = np.exp(a - top) if b is None else b * np.exp(a - top)
     found = np.log(np.sum(terms, axis=axis, keepdims=True)) + top
@@ -79,14 +94,15 @@ def logsumexp(np: Any, a: Array, axis: Any = None, b: Maybe = None, keepdims: bo
 @function("special")
 def softmax(np: Any, x: Array, axis: Any = None) -> Any:
     """``exp(x) / sum(exp(x))`` along axes."""
-    x = floats(np, x)
-    terms = np.exp(x - np.max(x, axis=axis, keepdims=True))
-    return terms / np.sum(terms, axis=axis, keepdims=True)
+    line = _line(np, x)
+    terms = np.exp(line - np.max(line, axis=axis, keepdims=True))
+    return np.reshape(terms / np.sum(terms, axis=axis, keepdims=True), x.shape)
 
 
 @function("special")
 def log_softmax(np: Any, x: Array, axis: Any = None) -> Any:
     """``log(softmax(x))`` along axes, without underflow."""
-    x = floats(np, x)
-    shifted = x - np.max(x, axis=axis, keepdims=True)
-    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+    line = _line(np, x)
+    top = np.max(line, axis=axis, keepdims=True)
+    shifted = line - np.where(np.isfinite(top), top, 0)
+    return np.reshape(shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)), x.shape)

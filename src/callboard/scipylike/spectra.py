@@ -95,6 +95,8 @@ def stft(
     """Frequencies, times, and the transforms of windowed segments; ``nperseg`` is 256 or the length if that is less."""
     if boundary not in ("zeros", None):
         raise ValueError(f"boundary is {boundary!r:.60}; use 'zeros' or None")
+    if not x.size:
+        return (np.zeros(x.shape),) * 3
     x = np.moveaxis(floats(np, x), axis, -1)
     win = _window(window, nperseg, x.shape[-1])
     length = len(win)
@@ -175,6 +177,8 @@ def spectrogram(
     """Frequencies, times, and the power of windowed segments; ``noverlap`` is an eighth of a segment by default."""
     if mode not in ("psd", "complex", "magnitude"):
         raise ValueError(f"mode is {mode!r:.60}; use 'psd', 'complex' or 'magnitude'")
+    if not x.size:
+        return (np.zeros(x.shape),) * 3
     x = np.moveaxis(floats(np, x), axis, -1)
     win = _window(window, nperseg, x.shape[-1])
     noverlap = len(win) // 8 if noverlap is None else noverlap
@@ -206,12 +210,17 @@ def csd(
     """Frequencies and the cross power spectral density of two signals of one shape, by Welch's method."""
     if average != "mean":
         raise ValueError(f"average is {average!r:.60}; only 'mean' is supported")
+    if not x.size or not y.size:
+        return (np.zeros((y if x.size else x).shape),) * 2
     one_signal = y is x
     x, y = (np.moveaxis(floats(np, one), axis, -1) for one in (x, y))
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(f"x has {x.shape[-1]} samples and y has {y.shape[-1]}; pad the shorter with zeros")
     win = _window(window, nperseg, x.shape[-1])
     f, _, first, one_sided = _spectra(np, x, fs, win, noverlap, nfft, detrend, return_onesided)
     second = first if one_signal else _spectra(np, y, fs, win, noverlap, nfft, detrend, return_onesided)[2]
-    found = _density(np, np.conj(first) * second, fs, win, nfft or len(win), scaling, one_sided)
+    cross = np.abs(first) ** 2 if one_signal else np.conj(first) * second
+    found = _density(np, cross, fs, win, nfft or len(win), scaling, one_sided)
     return f, np.moveaxis(np.mean(found, axis=-1), -1, axis)
 
 
