@@ -7,7 +7,17 @@ from typing import Any
 
 from callboard.train.replicas.eager import as_eager, spare_compiler
 
-__all__ = ["Loss", "LossKind", "Optimizer", "OptimizerKind", "class_numbers", "loss_in", "loss_of", "optimizer_of", "refuse"]
+__all__ = [
+    "Loss",
+    "LossKind",
+    "Optimizer",
+    "OptimizerKind",
+    "class_numbers",
+    "loss_in",
+    "loss_of",
+    "optimizer_of",
+    "refuse",
+]
 
 
 class OptimizerKind:

@@ -377,12 +377,13 @@ class Trainer(Handle):
         """Train on a data set; after :meth:`resume`, from the place where the checkpoint was saved.
 
         Args:
-            data: All samples: arrays as for :meth:`step`.
+            data: All samples: arrays as for :meth:`step`. No loader or iterator: call :meth:`step` for its batches.
             batch_size: Samples of a batch, over all devices; the last one of a pass may have fewer.
             epochs: Passes over the data, counted from the beginning of training; None: one, or what ``steps`` need.
             steps: The number of the last step, likewise counted; None: as many as the passes have.
             shuffle: A new order in each pass, which ``seed`` and the number of the pass decide.
-            checkpoints: Folder for checkpoints; one is written after ``checkpoint_every`` steps, and one at the end.
+            checkpoints: Folder for checkpoints; one is written after each step whose number is a multiple of
+                ``checkpoint_every``, and one at the end.
             checkpoint_every, keep: Steps between two checkpoints, and how many are kept.
             progress: A progress bar of tqdm; None: if it is installed and stderr is a terminal.
             on_step: Called with the figures of each step; awaited, if it is a coroutine function.

@@ -94,8 +94,10 @@ def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) 
     """The number of the last step of a run over this number of samples.
 
     Raises:
-        ValueError: A number that is less than 1.
+        ValueError: A number that is less than 1, or no sample.
     """
+    if not rows:
+        raise ValueError("fit: the data has no samples")
     for name, value in (("batch_size", batch_size), ("epochs", epochs), ("steps", steps)):
         if value is not None and operator.index(value) < 1:
             raise ValueError(f"fit: {name} is {value}; it is at least 1")
