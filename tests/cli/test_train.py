@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -125,7 +126,10 @@ async def test_settings_are_parameters_of_the_function_and_fields_of_the_run(her
     [
         (["nothing"], "'nothing' does not name a run; give MODULE:NAME, such as app:run"),
         (["no_such_app:run"], "there is no module 'no_such_app' here"),
-        (["trained_app:ran"], "module trained_app has no 'ran'; its callboard.TrainingRun (a trainer with its data)"),
+        (
+            ["trained_app:ran"],
+            "has no 'ran' (did you mean trained_app:run?); its callboard.TrainingRun (a trainer with its data)",
+        ),
         (["trained_app:number"], "has a int as 'number'; its callboard.TrainingRun (a trainer with its data): none"),
         (["trained_app:needing"], "needs lr; give --set lr=VALUE"),
         (["trained_app:needing", "--set", "lr=1"], "gave a NoneType; it must give a callboard.TrainingRun"),
@@ -188,3 +192,4 @@ def test_data_of_the_plot() -> None:
     assert busy.straggler is not None
     assert (busy.straggler.replica, busy.straggler.times) == (1, 3.0)
     assert steps[0].straggler is None
+    assert str(History([busy, msgspec.structs.replace(busy, step=9, undone=4)])).endswith("rolled back: step 9 undid 4")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -147,20 +148,30 @@ async def test_damaged_checkpoints_are_named(tmp_path: Path) -> None:
         await training.step(batches(1, 4)[0])
         place = await training.save(tmp_path)
         before = await training.state_dict()
+        older = tmp_path / "step-00000000"
+        shutil.copytree(place, older)
         rest = torch.load(place / "trainer.pt")
         for name in ("trainer.pt", "model.safetensors"):
             good = (place / name).read_bytes()
-            for bad in (b"", good[: len(good) // 2], b"cos\ngetcwd\n(tR.", bytes(300)):
+            for bad in (b"", good[:30], good[: len(good) // 2], b"cos\ngetcwd\n(tR.", bytes(300)):
                 (place / name).write_bytes(bad)
-                with pytest.raises(RuntimeError, match=f"the checkpoint {place} cannot be read"):
+                with pytest.raises(
+                    RuntimeError, match=f"the checkpoint {place} cannot be read.*damaged.*from {older},"
+                ):
                     await training.resume(tmp_path)
+            (place / name).unlink()
+            with pytest.raises(RuntimeError, match=f"the checkpoint {place} cannot be read.*damaged"):
+                await training.resume(place)
             (place / name).write_bytes(good)
+        shutil.rmtree(older)
+        with pytest.raises(FileNotFoundError, match=f"there is no checkpoint {older}"):
+            await training.resume(older)
         for bad in ({}, [1], {**rest, "step": "x"}, {**rest, "updates": -1}, {**rest, "rates": ["x"]}):
             torch.save(bad, place / "trainer.pt")
-            with pytest.raises(RuntimeError, match=f"the checkpoint {place} cannot be read"):
+            with pytest.raises(RuntimeError, match=rf"the checkpoint {place} cannot be read.*no earlier one"):
                 await training.resume(tmp_path)
         torch.save({**rest, "optimizer": {"state": 5}}, place / "trainer.pt")
-        with pytest.raises(Exception):  # noqa: B017 - whatever torch raises, with a part of it loaded
+        with pytest.raises(RuntimeError, match="does not fit; it is damaged, or of another model"):
             await training.resume(tmp_path)
         assert same(before, await training.state_dict())
     (tmp_path / "step-00000009").write_text("no folder")
@@ -187,7 +198,45 @@ async def test_fit_looks_at_its_arguments_first_and_awaits_the_hook(tmp_path: Pa
                 await training.fit(data, **settings)
         assert training.steps == 0
         await training.fit(data, batch_size=2, on_step=hook)
+        for given in (iter([data]), torch.utils.data.DataLoader(range(9)), torch.utils.data.TensorDataset()):
+            with pytest.raises(TypeError, match=r"for batch in loader: await trainer\.step\(batch\)"):
+                await training.fit(given, batch_size=2)
+        with pytest.raises(ValueError, match="the data has no samples"):
+            await training.fit(data[0][:0], batch_size=2)
     assert seen == [1, 2, 3]
+
+
+async def test_checkpoints_are_at_multiples_of_the_step_also_after_a_resume(tmp_path: Path) -> None:
+    data: Arrays = batches(1, 8)[0]
+    settings: Any = {"batch_size": 1, "checkpoints": tmp_path, "checkpoint_every": 3, "keep": None}
+    async with cb.System() as system, await opened(system) as training:
+        await training.fit(data, steps=2, **settings)
+        await training.resume(tmp_path)
+        await training.fit(data, steps=7, **settings)
+    assert [int(name[5:]) for name in sorted(os.listdir(tmp_path))] == [2, 3, 6, 7]
+
+
+class Telling(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 3)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return {"loss": torch.nn.functional.cross_entropy(self.layer(x), y)}
+
+
+async def test_classes_of_any_whole_dtype_and_a_loss_in_a_dict() -> None:
+    x, y = batches(1, 4)[0]
+    still = cb.OptimizerKind.Sgd(lr=0.0)
+    weighted = cb.LossKind.WeightedCrossEntropy([1.0, 1.0, 1.0])
+    losses = set()
+    async with cb.System() as system:
+        for loss in (CROSS, weighted):
+            async with await opened(system, optimizer=still, loss=loss) as training:
+                losses |= {round((await training.step((x, y.astype(dtype)))).loss, 6) for dtype in ("i8", "i4", "u1")}
+        async with await opened(system, Telling, loss=None) as training:
+            assert (await training.step((x, y))).loss > 0
+    assert len(losses) == 1
 
 
 async def test_arrays_in_every_form() -> None:

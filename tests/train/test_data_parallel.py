@@ -111,10 +111,10 @@ async def test_a_gradient_that_is_not_finite_is_skipped(pair: list[cb.Device]) -
             await training.step((x * np.inf, y))
     async with trainer(pair, not_finite="roll_back") as training:
         first = await training.state_dict()
-        await training.step(good)
-        await training.step((x * np.inf, y))
+        undone = [(await training.step(batch)).undone for batch in (good, (x * np.inf, y), (x * np.inf, y))]
+        assert undone == [0, 1, 0]
         now = await training.state_dict()
-        assert training.steps == 2
+        assert training.steps == 3
         assert all(torch.equal(first[name], now[name]) for name in first)
 
 

@@ -191,6 +191,10 @@ def open_end() -> Any:
     return nn.Sequential(nn.Linear(6, 3)).double()
 
 
+def unfollowed() -> Any:
+    return nn.Sequential(nn.Linear(6, 10), nn.Linear(10, 10), nn.Linear(10, 3)).double()
+
+
 def doubled() -> Any:
     return nn.Sequential(nn.Linear(6, 8), nn.GLU(), nn.Linear(4, 3)).double()
 
@@ -219,6 +223,8 @@ def doubled() -> Any:
             "the update of Adafactor depends on whole",
         ),
         (open_end, {"plan": {"0": "column"}}, "the output of '0' is cut by features, and no 'row'"),
+        (unfollowed, {"plan": {"0": "column", "2": "row"}}, "the output of '0' is cut by features, and no 'row'.*mat1"),
+        (unfollowed, {"plan": {"[01]": "column", "2": "row"}}, "the output of '0' is cut by features, and no 'row'"),
         (doubled, {"plan": {"0": "column", "2": "row"}}, "'2' is a 'row' of 4 features, and the 'column' '0' in front"),
     ],
 )

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "as_arrays", "copied", "part", "rows_of", "shares", "tokens_of"]
+__all__ = ["Batch", "as_arrays", "copied", "data_set", "part", "rows_of", "shares", "tokens_of"]
 
 Batch = Any
 """Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
+
+
+ARRAYS = "__array__", "__array_interface__", "__dlpack__", "typecode"
+"""Attributes of which an array has one."""
 
 
 def as_arrays(batch: Batch) -> Batch:
@@ -23,6 +27,21 @@ def as_arrays(batch: Batch) -> Batch:
     if isinstance(batch, list) and batch and all(getattr(item, "shape", ()) for item in batch):
         batch = tuple(batch)
     return _mapped(batch, "batch")
+
+
+def data_set(data: Batch) -> Batch:
+    """All samples of a run, as one batch with NumPy arrays.
+
+    Raises:
+        TypeError: It holds something that is no array of numbers, or is a loader, a ``Dataset`` or an iterator.
+    """
+    if not isinstance(data, tuple | list | dict) and not any(hasattr(data, name) for name in ARRAYS):
+        raise TypeError(
+            f"fit: data is a {type(data).__name__}; fit takes arrays of all samples, (inputs, targets) for example. "
+            "Train on a loader, a data set or an iterator of batches with: for batch in loader: await "
+            "trainer.step(batch)"
+        )
+    return as_arrays(data)
 
 
 def _mapped(value: Any, where: str) -> Any:

@@ -174,23 +174,38 @@ def read(place: Path) -> tuple[State, Cursor]:
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        RuntimeError: It is damaged.
+        PermissionError: It may not be read.
+        RuntimeError: It is damaged; the text names the latest of the earlier ones that is not.
     """
     if NAME.fullmatch(place.name) is None:
         found = latest(place)
         if found is None:
             raise FileNotFoundError(f"{place} has no checkpoint (a folder named step-00000042, for example)")
         place = found
+    elif not place.is_dir():
+        raise FileNotFoundError(f"there is no checkpoint {place}")
     try:
         return _read(place)
-    except OSError:
+    except PermissionError:
         raise
-    except Exception as error:  # torch and safetensors raise what their parsers meet
+    except Exception as error:  # torch and safetensors raise what their parsers meet, an OSError of seek among it
         first = str(error).split("\n")[0]
+        intact = _intact_before(place)
+        cure = f"resume from {intact}, which is intact" if intact else "no earlier one beside it is intact"
         raise RuntimeError(
-            f"the checkpoint {place} cannot be read; it is damaged, or not of a trainer: "
+            f"the checkpoint {place} cannot be read; it is damaged, or not of a trainer ({cure}): "
             f"{type(error).__name__}: {first}"
         ) from error
+
+
+def _intact_before(place: Path) -> Path | None:
+    """The latest checkpoint of an earlier step that can be read."""
+    for earlier in reversed(_all(place.parent)):
+        if _step(earlier) < _step(place):
+            with contextlib.suppress(Exception):  # damaged, too
+                _read(earlier)
+                return earlier
+    return None
 
 
 def _read(place: Path) -> tuple[State, Cursor]:

@@ -50,7 +50,7 @@ class DataParallelTrainer(Trainer):
         optimizer: One of :class:`.OptimizerKind`, or a function from parameters to a torch optimizer.
         loss: One of :class:`.LossKind`, or a function from outputs and targets to their mean loss; batches are then
             ``(inputs, targets)``, with a tuple or dict of inputs for a model that takes several. None: the model gives
-            its loss (or an object with an attribute ``loss``) when it is called with the batch.
+            its loss (or a dict or an object with ``loss``) when it is called with the batch.
         devices: Open devices, or names of devices that the trainer opens, each in a process of its own with a hot
             standby, and closes at its end.
         shard: ``"zero1"``: each device has the optimizer's state of its share of the parameters only, updates these,
@@ -58,7 +58,8 @@ class DataParallelTrainer(Trainer):
             its share: all go back to the last snapshot. Optimizers that look at several parameters at once are refused.
         gradient_clip, schedule, micro_batch_size, precision, seed, deterministic: See :class:`.Job`.
         not_finite: What follows a gradient with NaN or infinity: ``"skip"`` the update (ten in a row are an error),
-            ``"stop"``: raise :class:`.NotFinite`, or ``"roll_back"`` to the last snapshot, without the batches since.
+            ``"stop"``: raise :class:`.NotFinite`, or ``"roll_back"`` to the last snapshot, without the batches since:
+            up to ``snapshot_every`` updates are lost, :attr:`.StepStats.undone` says how many.
         snapshot_every: Steps between two snapshots; each copies weights and optimizer state to the host's memory. One
             device alone has more of them, as far as they take no more than 3 % of the time.
         peak_flops: Operations per second that one device can do, for :attr:`.StepStats.mfu`.

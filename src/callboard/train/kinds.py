@@ -7,7 +7,17 @@ from typing import Any
 
 from callboard.train.replicas.eager import as_eager, spare_compiler
 
-__all__ = ["Loss", "LossKind", "Optimizer", "OptimizerKind", "loss_of", "optimizer_of", "refuse"]
+__all__ = [
+    "Loss",
+    "LossKind",
+    "Optimizer",
+    "OptimizerKind",
+    "class_numbers",
+    "loss_in",
+    "loss_of",
+    "optimizer_of",
+    "refuse",
+]
 
 
 class OptimizerKind:
@@ -70,7 +80,7 @@ class LossKind:
 
     @dataclass(frozen=True)
     class CrossEntropy:
-        """Cross entropy of logits ``[n, classes]`` and class numbers ``[n]`` (i64).
+        """Cross entropy of logits ``[n, classes]`` and class numbers ``[n]`` (whole numbers).
 
         Attributes:
             label_smoothing: In [0, 1].
@@ -162,14 +172,26 @@ def loss_of(kind: Loss) -> Callable[[Any, Any], Any]:
             return functional.mse_loss
         case LossKind.CrossEntropy():
             return lambda outputs, targets: functional.cross_entropy(
-                outputs, targets, label_smoothing=kind.label_smoothing
+                outputs, class_numbers(targets), label_smoothing=kind.label_smoothing
             )
         case LossKind.WeightedCrossEntropy():
             return lambda outputs, targets: (
-                functional.cross_entropy(outputs, targets, weight=outputs.new_tensor(kind.weights), reduction="sum")
+                functional.cross_entropy(
+                    outputs, class_numbers(targets), weight=outputs.new_tensor(kind.weights), reduction="sum"
+                )
                 / max(1, targets.numel())
             )
     return kind
+
+
+def class_numbers(targets: Any) -> Any:
+    """Targets of a cross entropy: whole numbers of any dtype as i64, probabilities as they are."""
+    return targets if targets.is_floating_point() else targets.long()
+
+
+def loss_in(outputs: Any) -> Any:
+    """The loss that a model gave itself: its output, or what that has as ``loss``, an attribute or a key."""
+    return outputs["loss"] if isinstance(outputs, dict) and "loss" in outputs else getattr(outputs, "loss", outputs)
 
 
 def _at_least_zero(kind: Any, *names: str) -> None:

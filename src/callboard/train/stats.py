@@ -68,6 +68,8 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
         samples: Samples of the batch.
         step_micros: Microseconds from the call to the update's end.
         skipped: The gradient was not finite, so the weights are as before.
+        undone: Steps before this one whose updates are lost, as ``not_finite="roll_back"`` went back to the last
+            snapshot; 0 if it did not.
         repeats: How often the step began again because a device was lost.
         recovery: Where the time went, if it began again or devices had to be waited for; else None.
         replica_micros: Microseconds that each replica took for its gradients.
@@ -85,6 +87,7 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     step_micros: int
     skipped: bool = False
+    undone: int = 0
     repeats: int = 0
     recovery: StepRecovery | None = None
     replica_micros: tuple[int, ...] = ()

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from callboard.actors.errors import AccelError
 from callboard.actors.handles import Handle
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
@@ -150,6 +151,9 @@ class Trainer(Handle):
             stats = self._stats(members, update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
             self._snapshots.keep(arrays, stats.step_micros / 1e6)
             if stats.skipped:
+                if self._not_finite == "roll_back":
+                    undone = len(self._snapshots.since(0)) - 1
+                    stats = msgspec.structs.replace(stats, undone=undone)
                 await self._after_skipped(members, stats)
             else:
                 self._skipped = 0
@@ -332,7 +336,9 @@ class Trainer(Handle):
 
         Raises:
             FileNotFoundError: There is no checkpoint.
-            RuntimeError: It is damaged, or of another model; the trainer is as before.
+            PermissionError: It may not be read.
+            RuntimeError: It is damaged, or of another model; the trainer is as before. The text names the latest
+                earlier one that can be read.
         """
         state, cursor = await asyncio.to_thread(read, Path(folder))
         async with self._lock:
@@ -342,9 +348,14 @@ class Trainer(Handle):
             members.begun = self._done + 1
             try:
                 await self._load(members)
-            except BaseException:  # of another model, or cancelled: a part of it may be loaded
+            except BaseException as error:  # of another model, or cancelled: a part of it may be loaded
                 self._snapshots.take(before)
-                raise
+                if isinstance(error, AccelError) or not isinstance(error, Exception):
+                    raise
+                raise RuntimeError(
+                    f"{folder}: the checkpoint does not fit; it is damaged, or of another model or optimizer: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
             members.begun = 0
             self._done, self.cursor = state.step, cursor
         return state.step
@@ -366,12 +377,13 @@ class Trainer(Handle):
         """Train on a data set; after :meth:`resume`, from the place where the checkpoint was saved.
 
         Args:
-            data: All samples: arrays as for :meth:`step`.
+            data: All samples: arrays as for :meth:`step`. No loader or iterator: call :meth:`step` for its batches.
             batch_size: Samples of a batch, over all devices; the last one of a pass may have fewer.
             epochs: Passes over the data, counted from the beginning of training; None: one, or what ``steps`` need.
             steps: The number of the last step, likewise counted; None: as many as the passes have.
             shuffle: A new order in each pass, which ``seed`` and the number of the pass decide.
-            checkpoints: Folder for checkpoints; one is written after ``checkpoint_every`` steps, and one at the end.
+            checkpoints: Folder for checkpoints; one is written after each step whose number is a multiple of
+                ``checkpoint_every``, and one at the end.
             checkpoint_every, keep: Steps between two checkpoints, and how many are kept.
             progress: A progress bar of tqdm; None: if it is installed and stderr is a terminal.
             on_step: Called with the figures of each step; awaited, if it is a coroutine function.

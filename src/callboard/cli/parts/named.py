@@ -1,5 +1,6 @@
 """Objects that a command is given as ``module:name``."""
 
+import difflib
 import importlib
 import sys
 from typing import Any, TypeVar, cast
@@ -34,6 +35,9 @@ def find(where: str, kind: type[T], what: str, example: str, known: str, also: t
     classes: tuple[type, ...] = (kind, *also)
     if not isinstance(found, classes):
         is_what = f"has no {name!r}" if found is None else f"has a {type(found).__name__} as {name!r}"
-        there = ", ".join(key for key, value in vars(sys.modules[module]).items() if isinstance(value, kind))
-        raise ValueError(f"module {module} {is_what}; its {known}: {there or 'none'}")
+        names = vars(sys.modules[module])
+        there = ", ".join(key for key, value in names.items() if isinstance(value, kind))
+        near = difflib.get_close_matches(name, [key for key, value in names.items() if isinstance(value, classes)], 1)
+        nearest = f" (did you mean {module}:{near[0]}?)" if near and found is None else ""
+        raise ValueError(f"module {module} {is_what}{nearest}; its {known}: {there or 'none'}")
     return cast(T, found)

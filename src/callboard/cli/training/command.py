@@ -80,7 +80,11 @@ async def _train(given: argparse.Namespace) -> int:
             return interrupts.code or 2
         try:
             if last is not None:
-                _say(f"goes on after step {await trainer.resume(last)}")
+                try:
+                    _say(f"goes on after step {await trainer.resume(last)}")
+                except (OSError, RuntimeError) as error:
+                    _say(f"{error}; move {last} away to go on from an earlier one, or to begin anew")
+                    return 2
             with Progress("step", total) as bar:
                 history = await run.fit(progress=False, on_step=_Shown(bar))
             if given.dcp is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
-from callboard.train.kinds import loss_of
+from callboard.train.kinds import loss_in, loss_of
 from callboard.train.pipeline.backward import NEEDS
 from callboard.train.pipeline.messages import Assigned, Described, Finished, Outputs
 from callboard.train.pipeline.routes import Ports
@@ -251,8 +251,7 @@ class Worker(ResidentActor):
 
     def _mean_loss(self, outputs: Any, targets: Any) -> Any:
         if self._loss_of is None:
-            loss: Any = getattr(outputs, "loss", outputs)
-            loss = loss["loss"] if isinstance(loss, dict) and "loss" in loss else loss
+            loss: Any = loss_in(outputs)
         else:
             loss = self._loss_of(outputs, self._on_device(targets))
         if not (isinstance(loss, self._torch.Tensor) and loss.numel() == 1):

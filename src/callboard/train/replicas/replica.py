@@ -14,7 +14,7 @@ import numpy as np
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
-from callboard.train.kinds import loss_of, optimizer_of
+from callboard.train.kinds import loss_in, loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.randomness import building, seed_of, seeded
@@ -233,8 +233,7 @@ class Replica(ResidentActor):
     def _mean_loss(self, batch: Batch) -> Any:
         given = self._on_device(batch)
         if self._loss is None:
-            loss = self._model(**given) if isinstance(given, dict) else self._model(*_several(given))
-            loss = getattr(loss, "loss", loss)
+            loss = loss_in(self._model(**given) if isinstance(given, dict) else self._model(*_several(given)))
         else:
             inputs, targets = given
             outputs = self._model(**inputs) if isinstance(inputs, dict) else self._model(*_several(inputs))

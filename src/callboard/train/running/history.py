@@ -54,7 +54,9 @@ class History(NamedTuple):
         return [sum(losses[at : at + size]) / len(losses[at : at + size]) for at in range(0, len(losses), size)]
 
     def __str__(self) -> str:
-        return f"{len(self.steps)} steps: {self.curve()}"
+        backs = [f"step {stats.step} undid {stats.undone}" for stats in self.steps if stats.undone]
+        rolled = f"; rolled back: {', '.join(backs)}" if backs else ""
+        return f"{len(self.steps)} steps: {self.curve()}{rolled}"
 
     def _repr_html_(self) -> str:
         points = self._points(300)

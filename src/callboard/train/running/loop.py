@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from callboard.train.batches import Batch, as_arrays, rows_of
+from callboard.train.batches import Batch, data_set, rows_of
 from callboard.train.running.history import History
 from callboard.train.running.sampling import Cursor, batches
 from callboard.train.stats import StepStats
@@ -46,7 +46,7 @@ async def fit(
     on_step: Callable[[StepStats], Any] | None,
 ) -> History:
     """See :meth:`.DataParallelTrainer.fit`."""
-    arrays = as_arrays(data)
+    arrays = data_set(data)
     total = steps_in(rows_of(arrays), batch_size, epochs, steps)
     if operator.index(every) < 1:
         raise ValueError(f"fit: checkpoint_every is {every}; it is at least 1")
@@ -72,9 +72,9 @@ async def fit(
             if bar is not None:
                 bar.set_postfix_str(figures(stats), refresh=False)
                 bar.update()
-            if checkpoints is not None and len(done) % every == 0:
+            if checkpoints is not None and stats.step % every == 0:
                 saving = await _one_more(saving, trainer, checkpoints, keep)
-        if checkpoints is not None and done:
+        if checkpoints is not None and done and done[-1].step % every:
             saving = await _one_more(saving, trainer, checkpoints, keep)
     finally:
         trainer.stopping = False
@@ -94,8 +94,10 @@ def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) 
     """The number of the last step of a run over this number of samples.
 
     Raises:
-        ValueError: A number that is less than 1.
+        ValueError: A number that is less than 1, or no sample.
     """
+    if not rows:
+        raise ValueError("fit: the data has no samples")
     for name, value in (("batch_size", batch_size), ("epochs", epochs), ("steps", steps)):
         if value is not None and operator.index(value) < 1:
             raise ValueError(f"fit: {name} is {value}; it is at least 1")

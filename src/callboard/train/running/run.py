@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from callboard.train.batches import Batch, as_arrays, rows_of
+from callboard.train.batches import Batch, data_set, rows_of
 from callboard.train.running.history import History
 from callboard.train.running.loop import steps_in
 from callboard.train.stats import StepStats
@@ -48,7 +48,7 @@ class TrainingRun:
         Raises:
             TypeError, ValueError: Data that cannot be, or a number that is less than 1.
         """
-        return steps_in(rows_of(as_arrays(self.data)), self.batch_size, self.epochs, self.steps)
+        return steps_in(rows_of(data_set(self.data)), self.batch_size, self.epochs, self.steps)
 
     async def fit(self, *, progress: bool | None, on_step: Callable[[StepStats], Any]) -> History:
         """Train; the trainer is open."""

@@ -1,13 +1,15 @@
 """``Flow``: what is cut at the moment of a forward pass, and the collectives at the borders, with their gradients."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from callboard.train.batches import shares
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.tensor.cuts import Cut
+from callboard.train.tensor.plan import open_columns
 
 __all__ = ["Flow"]
 
@@ -71,13 +73,25 @@ class Flow:
             ValueError: They are cut.
         """
         if self.features is not None:
-            name, _ = self.features
-            raise ValueError(
-                f"the output of {name!r} is cut by features, and no 'row' module puts it together; plan it as "
-                "'gathered', or plan the module behind it as 'row'"
-            )
+            raise ValueError(open_columns(self.features[0]))
         if self._tokens_open:
             raise ValueError("the model's output is cut by tokens; plan its last layer as 'gathered' or 'vocabulary'")
+
+    @contextlib.contextmanager
+    def checked(self) -> Iterator[None]:
+        """A forward pass, from its begin to its end.
+
+        Raises:
+            ValueError: Its outputs are cut, or something in it could not take features that are cut.
+        """
+        self.begin()
+        try:
+            yield
+        except (AssertionError, RuntimeError) as error:
+            if self.features is None or isinstance(error, _out_of_memory()):
+                raise
+            raise ValueError(f"{open_columns(self.features[0])} ({error})") from error
+        self.check_end()
 
     # -- borders -------------------------------------------------------------------------------------------------------
 
@@ -218,6 +232,12 @@ def _cross(x: Any, there: Callable[[Any], Any], back: Callable[[Any], Any]) -> A
 
 def _lengths(length: int, size: int) -> list[int]:
     return [share.stop - share.start for share in shares(length, size)]
+
+
+def _out_of_memory() -> Any:
+    import torch
+
+    return torch.OutOfMemoryError
 
 
 def _cuda_state() -> Any:

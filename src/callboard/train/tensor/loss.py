@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from callboard.train.kinds import Loss, LossKind, loss_of
+from callboard.train.kinds import Loss, LossKind, class_numbers, loss_of
 from callboard.train.tensor.flow import Flow
 
 __all__ = ["loss_of_cut"]
@@ -36,7 +36,7 @@ def loss_of_cut(kind: Loss, flow: Flow) -> Callable[[Any, Any], Any]:
             )
         scores = logits.movedim(1, -1).flatten(0, -2)
         scores = scores if scores.dtype == torch.float64 else scores.float()
-        wanted = targets.reshape(-1)
+        wanted = class_numbers(targets).reshape(-1)
         counted = wanted != IGNORED
         if bool((counted & ((wanted < 0) | (wanted >= classes))).any()):
             raise IndexError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard.train.kinds import Loss, LossKind
 
-__all__ = ["KINDS", "Plan", "check_plan", "resolved"]
+__all__ = ["KINDS", "Plan", "check_plan", "open_columns", "resolved"]
 
 Plan = Mapping[str, str] | str
 
@@ -76,7 +76,18 @@ def resolved(plan: Plan, model: Any, loss: Loss | None) -> dict[str, str]:
         for name in names:
             if kinds.setdefault(name, kind) != kind:
                 raise ValueError(f"plan: {name!r} is to be {kinds[name]!r}, and {kind!r} by {pattern!r}")
+    column = next((name for name, kind in kinds.items() if kind == "column"), None)
+    if column is not None and "row" not in kinds.values():
+        raise ValueError(f"plan: {open_columns(column)}")
     return kinds
+
+
+def open_columns(name: str) -> str:
+    """What is wrong, and the cure, when no row follows the columns of a module."""
+    return (
+        f"the output of {name!r} is cut by features, and no 'row' module puts it together; plan it as 'gathered', or "
+        "plan the module behind it as 'row'"
+    )
 
 
 def _found(modules: dict[str, Any], loss: Loss | None) -> dict[str, str]:

@@ -115,10 +115,8 @@ class TensorShard(Replica):
             return super().flops(batch)
 
     def _mean_loss(self, batch: Batch) -> Any:
-        self._flow.begin()
-        loss = super()._mean_loss(batch)
-        self._flow.check_end()
-        return loss
+        with self._flow.checked():
+            return super()._mean_loss(batch)
 
     def _norm(self) -> float:
         """L2 norm of the whole gradient, the same number on all shards."""
