@@ -223,6 +223,7 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
                     raise AskTimeout(f"no completion within {timeout} s; the op continues")
             except KeyboardInterrupt:
                 self._port.interrupted()
+                self._port.left(self)
                 raise
             finally:
                 if not waiter.done():  # too late, or Ctrl-C: the waiter leaves, the op continues
