@@ -31,7 +31,7 @@ class ReplyPort(Protocol):
         ...
 
     def left(self, reply: "Reply[Any]", /) -> None:
-        """A task that awaited this reply has been cancelled. Any thread."""
+        """A task that awaited this reply has been cancelled, or Ctrl-C has ended a wait. Any thread."""
 
     def interrupted(self) -> None:
         """Ctrl-C has ended a wait for a reply; on the thread that waited."""
