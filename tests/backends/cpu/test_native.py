@@ -1,5 +1,6 @@
 """Expressions as machine code: the bits of NumPy's, and NumPy where there is no compiler."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ def forget() -> None:
 
 
 def compiled_by_now() -> None:
-    compiling = native.compiling()
+    compiling = native.compiling(os.getpid())
     if compiling is not None:
         compiling.settle()
 
@@ -167,7 +168,7 @@ def test_reductions() -> None:
             compiled_by_now()
     for before, after in zip(*found, strict=True):
         np.testing.assert_array_equal(before, after)
-    compiling = native.compiling()
+    compiling = native.compiling(os.getpid())
     assert compiling is not None
     assert any(one.run is not None for one in compiling._known.values())
     np.testing.assert_array_equal(found[1][0], np.argmin(host[0] - 2 * host[1] + host[2], axis=1))

@@ -17,7 +17,6 @@ from typing import Any
 from callboard.backends.cpu.elementwise.blocks import Walk
 from callboard.backends.cpu.elementwise.compiling import Compiled, Compiling
 from callboard.backends.cpu.elementwise.csource import c_source
-from callboard.events.forking import after_fork
 from callboard.kernel.elementwise.program import Program
 
 __all__ = ["Native", "compiler"]
@@ -57,13 +56,10 @@ def compiler() -> tuple[str, ...] | None:
 
 
 @functools.cache
-def compiling() -> Compiling | None:
-    """What compiles in this process; None without a compiler."""
+def compiling(process: int) -> Compiling | None:
+    """What compiles in the process of this id, the running one; None without a compiler."""
     by = compiler()
     return None if by is None else Compiling(by, MOST)
-
-
-after_fork(compiling.cache_clear)
 
 
 class Native:
@@ -105,7 +101,7 @@ class Native:
         return True
 
     def _ask(self) -> None:
-        by = compiling()
+        by = compiling(os.getpid())
         source = c_source(self._program, self._walk.steps) if by is not None else None
         if by is not None and source is not None:
             self._compiled = by.ask(source)
