@@ -1,4 +1,7 @@
-"""A program whose op is ended by two signals; run by ``test_sync_interrupted.py``."""
+"""A program whose op is ended by two signals, or by one with ``cancelled_after``, the argument.
+
+Run by ``test_sync_interrupted.py``.
+"""
 
 import signal
 import sys
@@ -10,6 +13,7 @@ import callboard as cb
 from callboard.core.reply import Reply
 
 WAIT = Reply.result.__code__
+AFTER = float(sys.argv[1]) if sys.argv[1:] else None
 looks = threading.Event()
 
 
@@ -32,18 +36,18 @@ def tell() -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=tell, daemon=True).start()
-    with cb.sync.device("cpu", isolation="process", standby=None) as gpu:
+    with cb.sync.device("cpu", isolation="process", standby=None, cancelled_after=AFTER) as gpu:
         kept = gpu.put(np.ones((2, 2)))
         assert kept.get().sum() == 4
         values = gpu.solver.svd(gpu.put(np.random.default_rng(1).random((4000, 4000))))[1]
-        for _ in range(2):
+        for _ in range(2 if AFTER is None else 1):
             try:
                 looks.set()
                 values.result()
             except KeyboardInterrupt:
                 print("left", flush=True)
         try:
-            values.result()
+            values.result() if AFTER is None else kept.get()  # a wait for the op itself would let it run on
         except cb.ContextPoisoned as e:
             print(e, flush=True)
         try:

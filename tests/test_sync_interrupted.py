@@ -1,4 +1,4 @@
-"""Ctrl-C twice while one op runs in a child process ends the op."""
+"""Ctrl-C twice while one op runs in a child process, or once with ``cancelled_after``, ends the op."""
 
 import os
 import signal
@@ -16,11 +16,12 @@ BOUND = 100.0
 
 
 @pytest.mark.timeout(BOUND + 20.0)
-def test_the_second_one_ends_the_op() -> None:
+@pytest.mark.parametrize("after", [None, "0.1"])
+def test_the_second_one_ends_the_op_or_the_first_with_cancelled_after(after: str | None) -> None:
     root = Path(__file__).parents[1]
     path = os.pathsep.join([str(Path(cb.__file__).parents[1]), str(root)])
     program = subprocess.Popen(
-        [sys.executable, "-u", str(root / "tests/sync_interrupted.py")],
+        [sys.executable, "-u", str(root / "tests/sync_interrupted.py"), *([after] if after else [])],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -37,8 +38,9 @@ def test_the_second_one_ends_the_op() -> None:
     finally:
         program.kill()
         program.communicate()
-    assert said[:4] == ["waits", "left", "waits", "left"]
-    assert said[4].startswith("cpu:0: the op that runs was ended by a second Ctrl-C")
+    presses, by = (1, "cancellation (cancelled_after)") if after else (2, "second Ctrl-C")
+    assert said[:-4] == ["waits", "left"] * presses
+    assert said[-4].startswith(f"cpu:0: the op that runs was ended by a {by}")
     assert said[-3:] == ["stale", "next 8.0", "losses 1"]
     assert program.returncode == 0
 

@@ -31,7 +31,7 @@ class ReplyPort(Protocol):
         ...
 
     def left(self, reply: "Reply[Any]", /) -> None:
-        """A task that awaited this reply has been cancelled. Any thread."""
+        """A task that awaited this reply has been cancelled, or Ctrl-C has ended a wait. Any thread."""
 
     def interrupted(self) -> None:
         """Ctrl-C has ended a wait for a reply; on the thread that waited."""
@@ -223,6 +223,7 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
                     raise AskTimeout(f"no completion within {timeout} s; the op continues")
             except KeyboardInterrupt:
                 self._port.interrupted()
+                self._port.left(self)
                 raise
             finally:
                 if not waiter.done():  # too late, or Ctrl-C: the waiter leaves, the op continues

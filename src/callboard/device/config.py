@@ -109,10 +109,10 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
         abandoned_after: Seconds for which a call of a resident actor may run on after it was cancelled, or its time
             limit has passed; then its code does not return, and its context counts as lost (``ContextPoisoned``): the
             actor is made again. None: no limit. Process isolation only. In the lifespan of an app the default is 60.
-        cancelled_after: Seconds for which an op may run on after the task that awaited it was cancelled, while nothing
-            waits for it or for an earlier op; then it is ended by a new context: other ops in flight fail with
-            ``ContextPoisoned``, and arrays are stale. It does not count as a loss. None: the op runs on. Process
-            isolation only.
+        cancelled_after: Seconds for which an op may run on after the task that awaited it was cancelled, or Ctrl-C has
+            ended a wait of ``cb.sync`` for it, while nothing waits for it or for an earlier op; then it is ended by a
+            new context: other ops in flight fail with ``ContextPoisoned``, and arrays are stale. It does not count as
+            a loss. None: the op runs on. Process isolation only.
         close_timeout: Seconds that closing waits for work in flight. Less after Ctrl-C, or when the body is cancelled.
         guardian: Start a small process with each host that ends the processes which resident actors have started,
             however the host ends, also when the application is killed. Without it those continue then.

@@ -1,6 +1,6 @@
 """Expressions as machine code: the bits of NumPy's, and NumPy where there is no compiler."""
 
-import threading
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,16 +21,20 @@ ODD = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -3.5, 1e-45, 3e38, 7.25]
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(native, "AGAIN", 1)
-    monkeypatch.setattr(native, "_known", {})
-    native.compiler.cache_clear()
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
     native.compiler.cache_clear()
+    native.compiling.cache_clear()
 
 
 def compiled_by_now() -> None:
-    for thread in threading.enumerate():
-        if thread.name == "callboard-compiler":
-            thread.join(native.SECONDS)
+    compiling = native.compiling(os.getpid())
+    if compiling is not None:
+        compiling.settle()
 
 
 def program(text: str, *dtypes: str, **numbers: float) -> Program:
@@ -78,6 +82,68 @@ def test_the_bits_are_those_of_numpy(text: str, dtype: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "out = -x + y",
+        "out = x - -y",
+        "out = -x * -y",
+        "out = x / -y + x",
+        "out = abs(x) * abs(x) + y",
+        "out = -x * -x + y",
+        "out = abs(-x) - -abs(y)",
+        "out = (x * -1) / -1 + y",
+        "out = (x - 0) * 1 + (y + 0)",
+        "out = -where(x > 0, y, -y) + where(x >= 0, x, -x)",
+        "out = where(x == y, x, y) - -x",
+        "out = f32(f64(x)) * 1 - -y",
+    ],
+)
+def test_one_nan_keeps_sign_and_payload(text: str, dtype: str) -> None:
+    bits = {"f32": np.uint32, "f64": np.uint64}[dtype]
+    quiet, sign, signalling = {
+        "f32": (0x7FC00000, 1 << 31, 0x7F800000),
+        "f64": (0x7FF8 << 48, 1 << 63, 0x7FF << 52),
+    }[dtype]
+    nans = [word | s | 0x123 for word in (quiet, signalling) for s in (0, sign)]
+    one = np.array(nans, bits).repeat(100).view(as_dtype(dtype).np)
+    other = np.resize(np.array([1.5, -2.0, 0.0, -0.0, 3e38, 1e-45], as_dtype(dtype).np), one.shape)
+    x, y = np.concatenate([one, other]), np.concatenate([other, one])
+    layout = layout_of(as_dtype(dtype), x.shape)
+    with np.errstate(all="ignore"):
+        before, after, plan = both(program(text, dtype, dtype), [layout, layout], [x, y], [])
+    assert plan._native._compiled.run is not None
+    np.testing.assert_array_equal(before.view(np.uint8), after.view(np.uint8))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "text",
+    [
+        "out = (x & y) | (x ^ y)",
+        "out = x ^ y ^ x",
+        "out = (x == y) | ~x",
+        "out = (x != y) & y",
+        "out = where(x & y, 1.5, 2.5) * 2",
+        "out = where(x, 1.5, 2.5) + where(y, 1.5, 2.5)",
+        "out = f32(x) * 2 + f32(y)",
+    ],
+)
+def test_each_byte_but_0_is_true(text: str) -> None:
+    x = (np.arange(500) % 5).astype("u1").view(np.bool_)
+    y = (np.arange(500) // 5 % 5).astype("u1").view(np.bool_)
+    layout = layout_of(as_dtype("bool"), x.shape)
+    made = program(text, "bool", "bool")
+    wanted, _, _ = both(made, [layout, layout], [x.view("u1") != 0, y.view("u1") != 0], [])
+    forget()
+    before, after, plan = both(made, [layout, layout], [x, y], [])
+    assert plan._native._compiled.run is not None
+    np.testing.assert_array_equal(before.view(np.uint8), wanted.view(np.uint8))
+    np.testing.assert_array_equal(after.view(np.uint8), wanted.view(np.uint8))
+
+
+@needs_compiler
 def test_comparisons_of_integers() -> None:
     x = np.array([0, -1, 2**62, -(2**63), 7, 2**24 + 1] * 50, "i8")
     layout = layout_of(as_dtype("i64"), x.shape)
@@ -102,7 +168,9 @@ def test_reductions() -> None:
             compiled_by_now()
     for before, after in zip(*found, strict=True):
         np.testing.assert_array_equal(before, after)
-    assert any(one.run is not None for one in native._known.values())
+    compiling = native.compiling(os.getpid())
+    assert compiling is not None
+    assert any(one.run is not None for one in compiling._known.values())
     np.testing.assert_array_equal(found[1][0], np.argmin(host[0] - 2 * host[1] + host[2], axis=1))
 
 

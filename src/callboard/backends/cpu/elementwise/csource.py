@@ -2,7 +2,11 @@
 
 These are the functions that IEEE 754 defines to the last bit, of f32, f64 and bool, and comparisons of integers. A
 compiler may not contract a product and a sum (``-ffp-contract=off``), nor assume anything about NaN. Whatever a library
-approximates (``exp``), and whatever NumPy leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's.
+approximates (``exp``), and whatever NumPy leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's. Which of
+two NaNs a sum or a product takes is left to the loops, too: NumPy's take either, by the place of the element.
+
+Compilers change the sign of a NaN (``-a + b`` becomes ``b - a``, ``a * -1`` becomes ``-a``). So negation and ``abs``
+act on the sign's bit, which comes, as do the constants 1, -1 and 0, from memory that the compiler may not look into.
 """
 
 import math
@@ -30,7 +34,9 @@ FLOATING: Mapping[str, str] = {
     "subtract": "{0} - {1}",
     "multiply": "{0} * {1}",
     "divide": "{0} / {1}",
-    "negative": "-{0}",
+    "negative": "negative_{type}({0}, sign_{type})",
+    "abs": "abs_{type}({0}, sign_{type})",
+    "sqrt": "sqrt_{type}({0})",
     "positive": "{0}",
     "square": "{0} * {0}",
     "isnan": "{0} != {0}",
@@ -38,18 +44,36 @@ FLOATING: Mapping[str, str] = {
 }
 """Functions of floating-point arguments."""
 TRUTHS: Mapping[str, str] = {
-    "logical_and": "{0} & {1}",
-    "logical_or": "{0} | {1}",
-    "logical_xor": "{0} ^ {1}",
-    "logical_not": "!{0}",
-    "bitwise_and": "{0} & {1}",
-    "bitwise_or": "{0} | {1}",
-    "bitwise_xor": "{0} ^ {1}",
-    "bitwise_invert": "!{0}",
-    "equal": "{0} == {1}",
-    "not_equal": "{0} != {1}",
+    "logical_and": "({0} != 0) & ({1} != 0)",
+    "logical_or": "({0} | {1}) != 0",
+    "logical_xor": "({0} != 0) ^ ({1} != 0)",
+    "logical_not": "{0} == 0",
+    "bitwise_and": "({0} != 0) & ({1} != 0)",
+    "bitwise_or": "({0} | {1}) != 0",
+    "bitwise_xor": "({0} != 0) ^ ({1} != 0)",
+    "bitwise_invert": "{0} == 0",
+    "equal": "({0} != 0) == ({1} != 0)",
+    "not_equal": "({0} != 0) != ({1} != 0)",
 }
-"""Functions of bools, which are 0 or 1."""
+"""Functions of bools: bytes, of which each but 0 is true."""
+
+FLOATS = """\
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#define FLOAT(name, type, word, root) \\
+static inline type negative_##name(type x, word sign) \\
+{ word bits; memcpy(&bits, &x, sizeof x); bits ^= sign; memcpy(&x, &bits, sizeof x); return x; } \\
+static inline type abs_##name(type x, word sign) \\
+{ word bits; memcpy(&bits, &x, sizeof x); bits &= ~sign; memcpy(&x, &bits, sizeof x); return x; } \\
+static inline type sqrt_##name(type x) { return root(x); }
+FLOAT(f32, float, uint32_t, sqrtf)
+FLOAT(f64, double, uint64_t, sqrt)
+static volatile const uint32_t minus_f32 = UINT32_C(1) << 31;
+static volatile const uint64_t minus_f64 = UINT64_C(1) << 63;
+"""
+"""Before the function."""
+SIGNS = ("const uint32_t sign_f32 = minus_f32;", "const uint64_t sign_f64 = minus_f64;")
 
 
 def c_source(program: Program, steps: Sequence[Sequence[int]]) -> str | None:
@@ -71,7 +95,7 @@ def c_source(program: Program, steps: Sequence[Sequence[int]]) -> str | None:
         return None  # numbers come as doubles
     numbers = {at: i for i, at in enumerate(program.numbers)}
     lines: list[str] = []
-    before = [f"const {TYPES[program.steps[at].dtype.name]} s{at} = num[{i}];" for at, i in numbers.items()]
+    before = [*SIGNS, *(f"const {TYPES[program.steps[at].dtype.name]} s{at} = num[{i}];" for at, i in numbers.items())]
     arrays: dict[int, DType] = {}
     for at, step in enumerate(program.steps):
         if at in numbers:
@@ -83,6 +107,10 @@ def c_source(program: Program, steps: Sequence[Sequence[int]]) -> str | None:
             text = _value(step, program)
         if text is None:
             return None
+        if step.function == "constant" and step.value in (-1, 0, 1):
+            before.append(f"volatile const {TYPES[step.dtype.name]} hidden{at} = {text};")
+            before.append(f"const {TYPES[step.dtype.name]} s{at} = hidden{at};")
+            continue
         lines.append(f"const {TYPES[step.dtype.name]} s{at} = {text};")
     first = len(steps) - len(program.results)
     for i, at in enumerate(program.results):
@@ -105,18 +133,16 @@ def _value(step: Step, program: Program) -> str | None:
     if step.function == "cast":
         if step.dtype.name in WHOLE and types[0] not in ("bool", *WHOLE):
             return None  # C leaves open what a number beyond the integers becomes
+        if types[0] == "bool":
+            return names[0] if step.dtype.name == "bool" else f"{names[0]} != 0"
         return f"{names[0]} != 0" if step.dtype.name == "bool" else names[0]
     if step.function == "where":
         return "{} ? {} : {}".format(*names)
-    if step.function == "sqrt":
-        return f"{'sqrtf' if types[0] == 'f32' else 'sqrt'}({names[0]})"
-    if step.function == "abs" and types[0] in ("f32", "f64"):
-        return f"{'fabsf' if types[0] == 'f32' else 'fabs'}({names[0]})"
     if len(set(types)) != 1:
         return None
     known = TRUTHS if types[0] == "bool" else COMPARISONS if types[0] in WHOLE else FLOATING
     text = known.get(step.function)
-    return None if text is None else text.format(*names)
+    return None if text is None else text.format(*names, type=types[0])
 
 
 def _constant(step: Step) -> str | None:
@@ -130,8 +156,7 @@ def _constant(step: Step) -> str | None:
 
 def _looped(axes: int, arrays: int, types: Mapping[int, str], before: list[str], inside: list[str]) -> str:
     """Loops over all axes around these lines."""
-    text = ["#include <math.h>", "#include <stdint.h>"]
-    text += ["void run(const int64_t *at, const int64_t *of, const double *num) {", *before]
+    text = [FLOATS, "void run(const int64_t *at, const int64_t *of, const double *num) {", *before]
     outer = range(axes - 1)
     text += [f"for (int64_t i{axis} = 0; i{axis} < of[{axis}]; i{axis}++) {{" for axis in outer]
     for array in range(arrays):

@@ -56,7 +56,7 @@ def _where(arguments: Sequence[DType], dtype: DType) -> Compute:
     def where(condition: Any, x: Any, y: Any, out: Array) -> None:
         # Selected by bit masks: a branch per element would take several times as long
         first, second, into = np.asarray(x).view(bits), np.asarray(y).view(bits), out.view(bits)
-        chosen = np.asarray(condition).view(np.int8)
+        chosen = np.not_equal(np.asarray(condition).view(np.int8), 0).view(np.int8)  # each byte but 0 is true
         if first.ndim == 0 and not first:
             np.bitwise_and(second, np.subtract(chosen, np.int8(1)), out=into)
             return

@@ -4,81 +4,62 @@ A compiler runs beside the work, which NumPy does until then; the bits are the s
 there is no compiler, or it fails, NumPy goes on.
 """
 
-import contextlib
-import ctypes
 import functools
 import logging
 import os
+import shlex
 import shutil
 import struct
-import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from callboard.backends.cpu.elementwise.blocks import Walk
+from callboard.backends.cpu.elementwise.compiling import Compiled, Compiling
 from callboard.backends.cpu.elementwise.csource import c_source
 from callboard.kernel.elementwise.program import Program
 
 __all__ = ["Native", "compiler"]
 
 VARIABLE = "CALLBOARD_CPU_COMPILER"
-OPTIONS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC", "-x", "c")
 AGAIN = 50
 """Runs of a plan before it is compiled."""
 MOST = 128
 """Texts that a process compiles."""
-SECONDS = 60.0
-"""Time of the compiler for one of them."""
 
 _log = logging.getLogger("callboard.cpu")
-_one = threading.Lock()
-_known: "dict[str, Compiled]" = {}
 
 
 @functools.cache
-def compiler() -> str | None:
-    """The C compiler: the one that ``CALLBOARD_CPU_COMPILER`` names, else cc; None if there is none, or on ``off``."""
+def compiler() -> tuple[str, ...] | None:
+    """Path and first options of the C compiler; None if there is none.
+
+    It is what ``CALLBOARD_CPU_COMPILER`` names (a command, also with options: ``gcc -m64``), else ``cc``; none on
+    ``off``. A name that is no program is logged.
+    """
     given = os.environ.get(VARIABLE, "").strip()
     if given == "off" or not sys.platform.startswith("linux"):
         return None
-    return shutil.which(given or "cc")
+    try:
+        name, *options = shlex.split(given) or ["cc"]
+    except ValueError as e:
+        name, options = given, []
+        reason = str(e)
+    else:
+        reason = "no such program"
+    path = shutil.which(name)
+    if path is None:
+        if given:
+            _log.warning("%s=%s: %s; expressions stay with NumPy. Name a C compiler, or `off`", VARIABLE, given, reason)
+        return None
+    return (path, *options)
 
 
-class Compiled:
-    """A text, and its function as soon as it has been compiled.
-
-    Attributes:
-        run: ``run(addresses, geometry, numbers)``; None until then, and for good if it cannot be compiled.
-    """
-
-    def __init__(self, source: str, by: str) -> None:
-        self.run: Callable[..., Any] | None = None
-        threading.Thread(target=self._compile, args=(source, by), name="callboard-compiler", daemon=True).start()
-
-    def _compile(self, source: str, by: str) -> None:
-        # A folder that is not there any more when the process ends, whichever way: the code is mapped then
-        with _one, contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="callboard-") as folder:
-            made = Path(folder, "expression.so")
-            try:
-                subprocess.run(
-                    [by, *OPTIONS, "-o", str(made), "-", "-lm"],
-                    input=source.encode(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    timeout=SECONDS,
-                    check=True,
-                )
-                run = ctypes.CDLL(str(made)).run
-            except (OSError, subprocess.SubprocessError) as e:
-                _log.warning("an expression stays with NumPy: %s: %s", e, getattr(e, "stderr", b"") or "")
-                return
-            run.restype = None
-            run.argtypes = (ctypes.c_char_p,) * 3
-            self.run = run
+@functools.cache
+def compiling(process: int) -> Compiling | None:
+    """What compiles in the process of this id, the running one; None without a compiler."""
+    by = compiler()
+    return None if by is None else Compiling(by, MOST)
 
 
 class Native:
@@ -120,11 +101,7 @@ class Native:
         return True
 
     def _ask(self) -> None:
-        by = compiler()
+        by = compiling(os.getpid())
         source = c_source(self._program, self._walk.steps) if by is not None else None
-        if by is None or source is None:
-            return
-        found = _known.get(source)
-        if found is None and len(_known) < MOST:
-            found = _known[source] = Compiled(source, by)
-        self._compiled = found
+        if by is not None and source is not None:
+            self._compiled = by.ask(source)

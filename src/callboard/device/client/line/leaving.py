@@ -1,5 +1,6 @@
 """``Left``: waits for ops that were cancelled, and the ops that outlast them."""
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ __all__ = ["Left"]
 
 
 class Left:
-    """Has the context replaced if an op runs on for ``cancelled_after`` seconds after its wait was cancelled.
+    """Has the context replaced if an op runs on for ``cancelled_after`` seconds after a wait for it was cancelled.
+
+    Ctrl-C cancels a wait of a thread.
 
     While anything still waits for that op, or for one that was called before it, it runs on, and is looked at again.
 
@@ -28,11 +31,12 @@ class Left:
         self.replace: Callable[[], None] = lambda: None
 
     def __call__(self, reply: Reply[Any]) -> None:
-        """The task that waited for this reply has been cancelled. Any thread."""
+        """The task that waited for this reply has been cancelled, or Ctrl-C has ended the wait. Any thread."""
         config = self._port.config
         if config.cancelled_after is not None and config.isolation == "process":
             op = reply._op or max(self._port.unanswered.entries, default=0)  # a transfer's reply names no op
-            self._port.loop.call_soon_threadsafe(self._look_later, op)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._port.loop.call_soon_threadsafe(self._look_later, op)
 
     def _look_later(self, op: int) -> None:
         after = self._port.config.cancelled_after

@@ -70,7 +70,7 @@ class OpPort:
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
         config: The settings of the device.
-        left: Called when a task that awaited a reply was cancelled. Any thread.
+        left: Called when a task that awaited a reply was cancelled, or Ctrl-C has ended a wait. Any thread.
         interrupted: Called when Ctrl-C has ended a wait for a reply. Any thread.
         called, failures: Ops by tag, and those that failed, while telemetry was on.
         recorded: Reports the work of the device to a log; None if it is not recorded.
