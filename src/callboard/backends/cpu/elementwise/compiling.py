@@ -107,7 +107,7 @@ class Compiling:
                 # A folder that is not there any more when the process ends, whichever way: the code is mapped then
                 with tempfile.TemporaryDirectory(prefix="callboard-", ignore_cleanup_errors=True) as folder:
                     made.run = self._compiled(source, Path(folder))
-            except Exception as e:
+            except Exception as e:  # whatever it is, NumPy goes on
                 if not self._over:
                     _log.warning("expressions stay with NumPy: the C compiler %s: %s", self._command[0], e)
                 self._over = True
