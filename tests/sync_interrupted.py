@@ -40,6 +40,7 @@ def main() -> None:
         kept = gpu.put(np.ones((2, 2)))
         assert kept.get().sum() == 4
         values = gpu.solver.svd(gpu.put(np.random.default_rng(1).random((4000, 4000))))[1]
+        later = gpu.copy(values)
         for _ in range(2 if AFTER is None else 1):
             try:
                 looks.set()
@@ -47,7 +48,7 @@ def main() -> None:
             except KeyboardInterrupt:
                 print("left", flush=True)
         try:
-            values.result() if AFTER is None else kept.get()  # a wait for the op itself would let it run on
+            (values if AFTER is None else later).result()  # a wait for the op itself would let it run on
         except cb.ContextPoisoned as e:
             print(e, flush=True)
         try:
