@@ -83,12 +83,12 @@ def _text(path: Path) -> _Text:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
-        text = content.decode("utf-8-sig")
     except OSError as e:
         return _Text(why=e.strerror or "it cannot be read")
-    except UnicodeDecodeError:
-        long = len(content) > LARGEST  # cut in a character, perhaps
-        return _Text(why="above 4 MiB" if long else "not UTF-8; convert it")
     if len(content) > LARGEST:
         return _Text(why="above 4 MiB")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return _Text(why="not UTF-8; convert it")
     return _Text(why="it has NUL characters") if "\0" in text else _Text(text.replace("\r\n", "\n"))
