@@ -116,7 +116,7 @@ class Maths(cb.ResidentActor):
         side, go = self.dev.beside(), threading.Event()
         if not self.ctx.is_cuda:
             side._port.stream.submit(go.wait, BOUND)
-        y = side.blas.gemm(x.copy(), x.copy())  # whose operands nobody keeps
+        y = side.blas.gemm(x.copy(), x.copy())  # whose operands are not kept
         idle = side._port.stream.query()
         own = self.dev.blas.gemm(x, x).get()
         go.set()

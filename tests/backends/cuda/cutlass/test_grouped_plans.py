@@ -25,7 +25,7 @@ extern "C" long long callboard_workspace(const GroupedCall* call) {{ return call
 extern "C" int callboard_launch(const GroupedCall* p, void* scratch, void* stream) {{
     const size_t mine = p->groups * 1000;
     std::vector<char> pattern(mine, 0x5a);
-    memcpy(scratch, pattern.data(), mine);  // is still there at the end, if it is nobody else's
+    memcpy(scratch, pattern.data(), mine);  // unchanged at the end, if nothing else uses it
     for (long long row = 0; row < p->rows; ++row) {{
         int group = -1;
         for (int g = 0; g < p->groups; ++g) {{
@@ -92,10 +92,22 @@ def test_groups(session: HostSession, launches: list[str], tree: Any, turned: bo
         y = SessionArray(columns.block, layout_of(y.layout.dtype, y.shape, (32 * 24, 1, 32)), columns.offset)
     nodes, inputs = ((), ()) if tree is None else (tree.nodes, (session.put(bias),))
     message: dict[str, Any] = {"b": y, "offsets": session.put(offsets), "epilogue": nodes, "inputs": inputs}
-    found = session.get(session.submit(GroupedGemm(a=x, **message, alpha=0.5)))
+    found = session.get(session.submit(GroupedGemm(a=x, **message, alpha=0.5, engine="cutlass")))
     product = np.einsum("mk,mkn->mn", a.astype("f4"), b.astype("f4")[group]) / 2
     want = product if tree is None else np.maximum(product + bias.astype("f4")[group], 0)
     np.testing.assert_allclose(found.astype("f4"), want, rtol=2e-3, atol=2e-3)
+    assert len(launches) == 1
+
+
+def test_sums_for_an_epilogue_of_arrays_take_the_template_only_if_it_is_named(
+    session: HostSession, launches: list[str]
+) -> None:
+    a, b = drawn(9, 32, seed=1), drawn(1, 32, 24, seed=2)
+    bias, offsets = session.put(drawn(24, seed=3)), session.put(np.array([0, 9], np.int32))
+    message = {"a": session.put(a), "b": session.put(b), "offsets": offsets}
+    session.submit(GroupedGemm(**message, epilogue=Tree().bias().nodes, inputs=(bias,)))
+    assert launches == []
+    session.submit(GroupedGemm(**message))
     assert len(launches) == 1
 
 

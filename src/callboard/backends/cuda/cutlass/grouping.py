@@ -79,7 +79,8 @@ def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
     problem = op.problem()
     image: bytes | None = None
     sums_of = compiled_for(op)
-    if op.engine != "vendor" and why_no_groups(op, problem) is None:
+    asked = op.engine == "cutlass" or (op.engine == "auto" and sums_of is op)  # sums for an epilogue: see the guide
+    if asked and why_no_groups(op, problem) is None:
         image = image_of(library, op.engine, "cutlass.grouped_gemm", lambda: grouped_text(sums_of))
     rows = problem.result.shape[0]
 
