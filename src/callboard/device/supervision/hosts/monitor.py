@@ -93,7 +93,7 @@ class WatchedHost:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
                 self.log.record("control", logging.WARNING, f"a control message cannot be read: {e}")
                 continue
-            if type(message) is Beat:
+            if isinstance(message, Beat):
                 self.liveness.beat(message.rounds, message.waiting, message.step, message.others)
                 self._activity.idle = message.idle
             else:
