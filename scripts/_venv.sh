@@ -2,6 +2,7 @@
 #
 #   venv_install SET REQUIREMENT...   the repository's .venv holds callboard, editable, with these requirements
 #
+# $VENV_BESIDE, without their own requirements, come at the same time; a failure of theirs is left to who needs them.
 # The interpreter is $PYTHON, else the first python3 that is 3.11 or later. $CALLBOARD_EXTRAS (say "cuda13") is installed
 # in addition. A stamp per SET remembers what was installed; while it fits, nothing is done.
 
@@ -70,7 +71,10 @@ venv_install() {
     wanted=$(_fingerprint "$@")
     if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
         echo "installing $*${CALLBOARD_EXTRAS:+ with [$CALLBOARD_EXTRAS]} into $VENV" >&2
+        # shellcheck disable=SC2086 -- several requirements
+        [ -z "${VENV_BESIDE:-}" ] || _pip --no-deps $VENV_BESIDE 2>/dev/null &
         _pip "$@" ${CALLBOARD_EXTRAS:+-e ".[$CALLBOARD_EXTRAS]"}
+        wait
         echo "$wanted" >"$stamp"
     fi
     exec 9>&-

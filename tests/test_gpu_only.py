@@ -123,6 +123,7 @@ def test_tests_that_were_not_selected_are_counted(project: Path) -> None:
     assert told.count("(1 tests on stand-ins were not selected)") == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_listed_where_only_some_were_asked_for(project: Path) -> None:
     assert "GPU only" not in run(project, "-k", "gemm or gpu")
 

@@ -153,6 +153,7 @@ def test_prints_nothing(fresh: Any) -> None:
     assert (fresh[1].stdout, fresh[1].stderr) == ("", "")
 
 
+@pytest.mark.slow
 def test_time_is_reported(fresh: Any, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """The design asks for less than 0.3 s over NumPy's import; a shared machine cannot promise that, so it is told."""
     seconds = sorted([fresh[0]["seconds"], *(probe(tmp_path)[0]["seconds"] for _ in range(2))])[1]

@@ -75,6 +75,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device, isolation", DEVICES)
 def test_a_plugin_is_a_library_like_any_other(installed: Path, device: str, isolation: str) -> None:
     paths = [str(installed), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]

@@ -82,8 +82,11 @@ def test_a_test_runs_once_on_one_of_the_sessions_that_repeat_others() -> None:
     assert [case.originalname for case in repeats] == names
     assert {case.callspec.params["session"] for case in repeats} == set(thorough.REPEATS)
     assert len({case.number for case in repeats}) == thorough.MOST
-    others = [case for case in items if case.callspec.params.get("session") not in thorough.REPEATS]
-    assert [case for case in kept if case not in repeats] == others
+    suites = [case for case in items if case.callspec.params.get("session") in ("library:cpu", "process:cuda")]
+    assert [case for case in kept if case.callspec.params.get("session") in ("library:cpu", "process:cuda")] == suites
+    others = [case for case in kept if not case.callspec.params]
+    assert [case.originalname for case in others] == names
+    assert len({case.number for case in others}) == thorough.MOST
     assert kept_of(kept) == kept
 
 
@@ -93,7 +96,8 @@ def test_a_case_runs_in_one_of_its_places() -> None:
         Case(name, i, None, place=place) for name in names for i in range(2) for place in ("thread", "process")
     ]
     kept = kept_of(items)
-    assert [(case.originalname, case.number) for case in kept] == [(name, i) for name in names for i in range(2)]
+    assert [case.originalname for case in kept] == names
+    assert {case.number for case in kept} == {0, 1}
     places = Counter(case.callspec.params["isolation"] for case in kept)
     assert 0 < places["process"] < places["thread"]
 
@@ -102,9 +106,10 @@ def test_of_a_test_with_very_many_cases_each_session_keeps_some() -> None:
     items: list[Any] = [Case("f", i, session) for i in range(450) for session in ("library:cpu", None)]
     items += [Case("few", i, None, few=120) for i in range(300)]
     kept = kept_of(items)
-    for session in ("library:cpu", None):
+    for session, most in (("library:cpu", thorough.MOST), (None, 1)):
         numbers = [c.number for c in kept if c.originalname == "f" and c.callspec.params.get("session") == session]
-        assert numbers == [i * 450 // thorough.MOST for i in range(thorough.MOST)]
+        assert len(numbers) == most
+        assert most == 1 or numbers == [i * 450 // most for i in range(most)]
     assert sum(c.originalname == "few" for c in kept) == 120
 
 

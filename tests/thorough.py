@@ -2,8 +2,8 @@
 
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
-``few(n)`` it takes n cases, and of any other two at most, evenly spread over the values of its parameters. A test for
-several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another; a quarter
+``few(n)`` it takes n cases, of any other of a conformance suite two at most, evenly spread over the values of its
+parameters, and of the rest one, which changes from test to test. A test for several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another; a quarter
 of these tests run in a process, whose start takes longer than most of them.
 Tests that draw examples, and state machines, draw a third of them. What is left out is counted.
 """
@@ -19,7 +19,7 @@ import pytest
 REPEATS = ("thread:cpu", "process:cpu", "node:cpu", "recorded:cpu")
 """Sessions that compute on the CPU what ``library:cpu`` does, behind a host and a wire, or as recordings."""
 MOST = 2
-"""Cases of any test that a plain run executes, for each session."""
+"""Cases of a test of a conformance suite that a plain run executes, for each session."""
 PLACES = frozenset({"thread", "process", "loop", "host_fn", "polled"})
 """Parameters that say where a context is, or how it finds out that work is done."""
 PROCESS = "process"
@@ -63,10 +63,12 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         elif session in REPEATS:
             repeats[item.path, getattr(item, "originalname", item.name)].append(item)
         elif callspec is not None:
-            number = MOST if few is None else few.args[0]
+            most = 1 if session is None else MOST
+            number = most if few is None else few.args[0]
             groups[item.path, getattr(item, "originalname", item.name), session, number].append(item)
-    for (*_, number), cases in groups.items():
-        out |= set(cases) - set(spread(cases, number)) if len(cases) > number else set()
+    for (_, name, _, number), cases in groups.items():
+        if len(cases) > number:
+            out |= set(cases) - ({one_of(cases, name)} if number == 1 else set(spread(cases, number)))
     for (_, name), cases in repeats.items():
         out |= set(cases) - {one_of(cases, name)}
     return out

@@ -139,6 +139,7 @@ def test_blocks_to_the_others(
         assert_parts(session, got, blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("index", ["i32", "i64"])
 @pytest.mark.parametrize("source", ["csr", "csc", "coo"])

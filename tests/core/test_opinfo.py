@@ -1,5 +1,4 @@
 import importlib
-import math
 import pkgutil
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -7,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, reject, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import callboard.kernel
@@ -136,7 +135,6 @@ def messages(draw: st.DrawFn, cls: type[AnyOp]) -> AnyOp:
     length = draw(st.integers(0, 4))  # tuples of one message belong together
     dynamic = {field.name: draw(values(field, length)) for field in info.dynamic}
     statics = {name: draw(st.from_type(info._hints[name])) for name in info.statics}
-    assume(not any(isinstance(v, float) and math.isnan(v) for v in statics.values()))
     try:
         return cls(**dynamic, **statics)
     except ShapeError:  # fields that may not stand together
@@ -160,7 +158,9 @@ def check_round_trip(op: AnyOp) -> None:
     again = info.join(type(op), statics, skeleton)
     assert tag == info.tag
     for name in info.statics:
-        assert getattr(again, name) == getattr(op, name)
+        assert repr(getattr(again, name)) == repr(
+            getattr(op, name)
+        )  # as NaN is no number's equal, also inside of others
         assert type(getattr(again, name)) is type(getattr(op, name))
     for before, after in zip(leaves(op), leaves(again), strict=True):
         if isinstance(before, Operand):

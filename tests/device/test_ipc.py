@@ -90,6 +90,7 @@ async def dev(request: pytest.FixtureRequest) -> AsyncIterator[cb.Device]:
         yield opened
 
 
+@pytest.mark.slow
 async def test_both_sides_see_what_the_other_writes(dev: cb.Device) -> None:
     x = dev.ipc.empty((4, 5))
     dev.fill(x, 3.0)

@@ -70,6 +70,7 @@ async def small_parts(ref: cb.GpuRef) -> np.ndarray:
 Transfer = Callable[[cb.Device, int], Any]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("at", [1, 3, 5])
 @pytest.mark.parametrize(

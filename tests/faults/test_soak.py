@@ -16,6 +16,7 @@ async def test_requests_fail_and_hosts_are_killed() -> None:
     assert set(run.ends) <= {"value", "NumericalError", "ReplyError", "ContextPoisoned", "GpuRefStale", "MailboxFull"}
 
 
+@pytest.mark.slow
 async def test_calls_of_resident_actors_that_are_restarted() -> None:
     run = await resident_soak.soak(calls=2_000, restarts=20, seed=2)
     assert run.calls >= 2_000

@@ -47,6 +47,7 @@ async def test_an_awaited_copy_polls_for_the_source_before_the_target(
     assert (True, True) not in polled, "polled the target, which waited for the source"
 
 
+@pytest.mark.slow
 async def test_copies_of_a_burst_begin_while_it_is_submitted(sharing: None, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[LentCopy] = []
     held = LentCopy._held

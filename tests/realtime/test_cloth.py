@@ -46,6 +46,7 @@ async def test_a_spring_with_one_pinned_end_is_as_long_as_it_should_be() -> None
     assert abs(found.stretch[0] - 1) < 1e-5
 
 
+@pytest.mark.slow
 async def test_a_rope_between_two_nails_is_a_catenary() -> None:
     config = cb.ClothConfig(width=21, height=1, pinned=(0, 20), bend=1e9, damping=4.0, iterations=1, substeps=20)
     async with cb.device("cpu", isolation=None) as gpu, cb.ClothSimulationActor(gpu, config) as rope:

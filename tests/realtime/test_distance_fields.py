@@ -37,6 +37,7 @@ async def test_particles_bounce_as_from_the_ball_whose_distances_these_are() -> 
     np.testing.assert_allclose(found[1].velocities, found[0].velocities, atol=0.05)
 
 
+@pytest.mark.slow
 async def test_a_cloth_lies_on_it() -> None:
     lowest = []
     async with cb.device("cpu", isolation=None) as gpu:

@@ -84,6 +84,7 @@ def test_a_program_that_is_ended_leaves_what_was_recorded(tmp_path: Path, end: s
     assert Trace((tmp_path / "t.pftrace").read_bytes()).slices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program, code, says",
     [

@@ -155,6 +155,7 @@ def test_fixtures_in_workers_of_xdist(tmp_path: Path) -> None:
     assert "error" not in told.splitlines()[-1], told
 
 
+@pytest.mark.slow
 def test_what_is_left_behind_is_an_error(tmp_path: Path) -> None:
     told = run(tmp_path, LEAKS)
     for name, what in [
@@ -180,6 +181,7 @@ def test_loads_little(fault, clock):
     assert "1 passed" in told, told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.few(1)
 def test_a_backend_that_cannot_be_used_says_why(tmp_path: Path, required: bool) -> None:

@@ -52,6 +52,7 @@ def watched() -> Iterator[Watch]:
         yield lambda pid: stack.enter_context(closing(Watched(pid)))
 
 
+@pytest.mark.slow
 def test_they_end_with_an_application_that_is_killed(watched: Watch) -> None:
     with Program("-c", APPLICATION, text="") as program:
         program.line("done")

@@ -41,6 +41,7 @@ def test_the_blocking_twin() -> None:
         left.put(np.ones(2)).get()
 
 
+@pytest.mark.slow
 async def test_a_cluster_that_is_encrypted(tmp_path: Path) -> None:
     certificate, key = certified(tmp_path)
     tls = cb.NodeTls(cafile=certificate, certfile=certificate, keyfile=key, server_name="node.example")

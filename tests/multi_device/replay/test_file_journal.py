@@ -43,6 +43,7 @@ def contents(folder: Path, **options: Any) -> tuple[Any, list[bytes]]:
         journal.close()
 
 
+@pytest.mark.slow
 def test_cut_at_every_byte_a_prefix_is_left(tmp_path: Path) -> None:
     file = written(tmp_path, RECORDS)
     data = file.read_bytes()

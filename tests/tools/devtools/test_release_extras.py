@@ -63,5 +63,6 @@ def test_what_pip_would_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert Attempt(tmp_path, "a", 60).resolved("a.whl") == ["nvidia-cublas", "numpy"]
 
 
+@pytest.mark.slow
 def test_what_is_installed_here_is_imported() -> None:
     subprocess.run([sys.executable, "-c", IMPORT, "msgspec", "opt-einsum"], check=True, timeout=60)

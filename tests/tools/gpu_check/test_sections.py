@@ -82,6 +82,7 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pipe
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everything")
 def test_a_section_that_takes_too_long_keeps_what_it_has_done(tmp_path: Path, ready: Path) -> None:
     path = tmp_path / "test_sample.py"
