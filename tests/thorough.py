@@ -3,8 +3,9 @@
 A plain run is one that names no tests. Of the conformance suites it executes the cases on the CPU's libraries, and of
 each test one on another session, behind a host or as a recording, which changes from test to test. Of a test marked
 ``few(n)`` it takes n cases, of any other of a conformance suite two at most, evenly spread over the values of its
-parameters, and of the rest one, which changes from test to test. A test for several places of a context (a thread, a process, the loop) runs in one of them, and the next test in another; a quarter
-of these tests run in a process, whose start takes longer than most of them.
+parameters, and of the rest one, which changes from test to test. A test for several places of a context (a thread, a
+process, the loop) runs in one of them, and the next test in another; a quarter of these tests run in a process, whose
+start takes longer than most of them.
 Tests that draw examples, and state machines, draw a third of them. What is left out is counted.
 """
 

@@ -16,8 +16,8 @@ def unknown_name(told: str, name: str, there: Iterable[str], obj: Any = None) ->
         there: The names that the object has, for the nearest of them.
         obj: The object, for the interpreter's own advice.
 
-    Tools ask every object for names with an underscore in front (``__wrapped__``, ``_repr_html_``): these get their answer
-    at once, without the nearest names.
+    Tools ask every object for names with an underscore in front (``__wrapped__``, ``_repr_html_``): these get their
+    answer at once, without the nearest names.
     """
     if name.startswith("_"):
         return AttributeError(told, name=name, obj=obj)
