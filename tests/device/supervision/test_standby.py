@@ -12,9 +12,9 @@ from tests.device.supervision.scripted import ScriptedHost, ScriptedStarter
 import callboard as cb
 import callboard.system
 from callboard.device.protocol.messages import ActorEvent
-from callboard.device.supervision import actor as actor_module
 from callboard.device.supervision import standby as standby_module
-from callboard.device.supervision.standby import CORES, starts_at_once
+from callboard.device.supervision.hosts import starting
+from callboard.device.supervision.hosts.starting import CORES, Starting, starts_at_once
 
 ROOM = 8 * CORES
 """Cores with which all standbys of a test start at once."""
@@ -46,8 +46,11 @@ async def scripted(
     """A device whose first context is ready."""
     starter = GatedStarter()
     monkeypatch.setattr(callboard.system, "starter_for", lambda *_: starter)
-    monkeypatch.setattr(actor_module, "cores", lambda: cores)
+    monkeypatch.setattr(standby_module, "cores", lambda: cores)
     monkeypatch.setattr(standby_module, "DELAYS", (0.0,))
+    monkeypatch.setattr(standby_module, "STARTING", Starting())
+    for module in (standby_module, starting):
+        monkeypatch.setattr(module, "SETTLE", 0.0)
     async with cb.System("test") as system:
         dev = await system.device("cpu", isolation="process", standby=standby, max_restarts=None, wait=False)
         await turns()
