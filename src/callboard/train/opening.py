@@ -38,11 +38,9 @@ class Opened:
         """
         given = self._devices if devices is None else self._checked(devices)
         names = dict.fromkeys(one for one in given if isinstance(one, str) and one not in self._own)
-        if names and self._system is None:
-            from callboard.system import System
-
-            self._system = await System("trainer").__aenter__()
-        await every(self._open(name, self._system) for name in names)
+        if names:
+            system = await self._running()
+            await every(self._open(name, system) for name in names)
         opened = [self._own[one] if isinstance(one, str) else await one.ready() for one in given]
         if len({device.uuid for device in opened}) < len(opened):
             raise ValueError(f"{self._trainer}: devices names a device twice; each replica has a device of its own")
@@ -60,6 +58,13 @@ class Opened:
         self._own.clear()
         if system is not None:
             await system.__aexit__(None, None, None)
+
+    async def _running(self) -> "System":
+        if self._system is None:
+            from callboard.system import System
+
+            self._system = await System("trainer").__aenter__()
+        return self._system
 
     async def _open(self, name: str, system: "System") -> None:
         self._own[name] = await system.device(name, isolation="process", standby="hot")

@@ -16,6 +16,7 @@ DELAYS = (0.0, 0.5, 2.0, 10.0, 30.0)
 """Seconds before a standby that keeps failing is started again. Its failures affect no op, so the attempts never
 end."""
 
+
 class Spare:
     """One standby host.
 
@@ -153,7 +154,7 @@ class Standby:
             self._tasks.add(task)
 
     def starts(self) -> None:
-        """Note that the device opens a context, or sets an actor up: standbys of all devices wait where cores are few."""
+        """Note that the device opens a context or sets an actor up: where cores are few, all standbys wait."""
         STARTING.note(self, True)
 
     def actor_changed(self) -> None:
