@@ -29,6 +29,7 @@ class GatedStarter(ScriptedStarter):
         self.gate = asyncio.Event()
         self.gate.set()
         self.started_late = 0
+        self.starting = Starting()
 
     async def start(self, on_message: Callable[..., None], on_end: Callable[..., None], label: str) -> Any:
         if label.endswith("/standby"):
@@ -49,7 +50,7 @@ async def scripted(
     monkeypatch.setattr(callboard.system, "starter_for", lambda *_: starter)
     monkeypatch.setattr(standby_module, "cores", lambda: cores)
     monkeypatch.setattr(standby_module, "DELAYS", (0.0,))
-    monkeypatch.setattr(standby_module, "STARTING", Starting())
+    monkeypatch.setattr(standby_module, "STARTING", starter.starting)
     for module in (standby_module, starting):
         monkeypatch.setattr(module, "SETTLE", 0.0)
     async with cb.System("test") as system:
@@ -220,10 +221,10 @@ async def test_on_few_cores_the_next_one_waits_for_other_devices(monkeypatch: An
         (spare,) = starter.of("standby")
         spare.ready()
         await turns()
-        standby_module.STARTING.note(starter, True)
+        starter.starting.note(starter, True)
         assert await lose(dev) is spare
         assert starter.of("standby") == [spare]
-        standby_module.STARTING.note(starter, False)
+        starter.starting.note(starter, False)
         await turns()
         assert len(starter.of("standby")) - 1 == 1
 
