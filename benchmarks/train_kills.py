@@ -30,6 +30,12 @@ ROWS, WIDTH = 7, 8
 
 TRAINERS = "data", "zero", "tensor", "pipeline"
 
+PHASES = "noticed", "ready", "state", "joined", "repeated"
+"""Of a recovery; see ``cb.StepRecovery``."""
+
+LONGEST = 3
+"""Recoveries whose phases are shown."""
+
 TIME = 300.0
 """Seconds that a step may take."""
 
@@ -157,9 +163,10 @@ def main() -> None:
             f"\n{name}: {len(data)} steps, {killed.count} kills, {again} steps recovered: "
             f"{differs or 'the same bits'}; such a step took {middle:.3f} s (median), {most:.3f} s (most)"
         )
-        phases = ("noticed", "ready", "state", "joined", "repeated")
-        micros = {one: statistics.median(getattr(each, one) for each in killed.recoveries) for one in phases if again}
+        micros = {one: statistics.median(getattr(each, one) for each in killed.recoveries) for one in PHASES if again}
         print("  median of each phase, ms: " + ", ".join(f"{one} {value / 1000:.1f}" for one, value in micros.items()))
+        longest = sorted(killed.recoveries, key=lambda each: -each.total)[:LONGEST]
+        print("  the longest: " + "; ".join(map(str, longest)))
         record[name] = {
             "steps": len(data),
             "kills": killed.count,
@@ -167,6 +174,7 @@ def main() -> None:
             "differs": differs,
             "seconds": killed.seconds,
             "phases_micros": micros,
+            "recoveries": [{one: getattr(each, one) for one in (*PHASES, "steps")} for each in killed.recoveries],
         }
     record.done([])
     sys.exit(failed)

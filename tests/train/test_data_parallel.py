@@ -335,3 +335,22 @@ async def test_a_device_that_was_opened_by_name_stays_under_another_name() -> No
             assert (await device.put(np.ones(2)).get()).sum() == 2
     finally:
         await opened.close()
+
+
+async def test_devices_that_are_named_open_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    opening = asyncio.Barrier(2)
+    before = cb.System.device
+
+    async def device(system: cb.System, which: str, **settings: Any) -> cb.Device:
+        await opening.wait()  # one after the other, each would wait for ever
+        return await before(system, "cpu", isolation="thread") if which == "cpu:0" else await lost()
+
+    async def lost() -> cb.Device:
+        raise cb.BackendUnavailable("cpu:1: gone")
+
+    monkeypatch.setattr(cb.System, "device", device)
+    opened = Opened("trainer", ["cpu:0", "cpu:1"])
+    async with asyncio.timeout(30.0):
+        with pytest.raises(cb.BackendUnavailable, match="gone"):
+            await opened.open()
+        await opened.close()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from callboard.device.client.handle import Device
+from callboard.train.replicas.calls import every
 
 if TYPE_CHECKING:
     from callboard.system import System
@@ -30,13 +31,17 @@ class Opened:
         self._taking: list[Device] = []
 
     async def open(self, devices: Sequence[Device | str] | None = None) -> list[Device]:
-        """The devices, each ready; those of :class:`Opened` itself if None.
+        """The devices, each ready; those of :class:`Opened` itself if None. Those that are named open side by side.
 
         Raises:
             BackendUnavailable, DeviceStopped: One cannot be opened.
         """
         given = self._devices if devices is None else self._checked(devices)
-        opened = [await self._device(one) for one in given]
+        names = dict.fromkeys(one for one in given if isinstance(one, str) and one not in self._own)
+        if names:
+            system = await self._running()
+            await every(self._open(name, system) for name in names)
+        opened = [self._own[one] if isinstance(one, str) else await one.ready() for one in given]
         if len({device.uuid for device in opened}) < len(opened):
             raise ValueError(f"{self._trainer}: devices names a device twice; each replica has a device of its own")
         self._devices, self._taking = given, opened
@@ -54,16 +59,15 @@ class Opened:
         if system is not None:
             await system.__aexit__(None, None, None)
 
-    async def _device(self, which: Device | str) -> Device:
-        if not isinstance(which, str):
-            return await which.ready()
-        if which not in self._own:
-            if self._system is None:
-                from callboard.system import System
+    async def _running(self) -> "System":
+        if self._system is None:
+            from callboard.system import System
 
-                self._system = await System("trainer").__aenter__()
-            self._own[which] = await self._system.device(which, isolation="process", standby="hot")
-        return self._own[which]
+            self._system = await System("trainer").__aenter__()
+        return self._system
+
+    async def _open(self, name: str, system: "System") -> None:
+        self._own[name] = await system.device(name, isolation="process", standby="hot")
 
     def _checked(self, devices: Sequence[Device | str]) -> tuple[Device | str, ...]:
         if isinstance(devices, str | Device):

@@ -14,9 +14,9 @@ import callboard as cb
 import callboard.system
 from callboard.actors import ManualClock
 from callboard.device.protocol.messages import Ready
-from callboard.device.supervision import actor as actor_module
 from callboard.device.supervision import standby as standby_module
 from callboard.device.supervision.actor import DELAYS
+from callboard.device.supervision.hosts import starting
 
 WITHIN = 60.0
 
@@ -39,7 +39,7 @@ class GenerationMachine(RuleBasedStateMachine):
     )
     def open(self, kind: str | None, budget: int | None, at_once: bool, many_cores: bool) -> None:
         self.kind, self.budget, self.many_cores = kind, budget, many_cores
-        self.cores = standby_module.CORES if many_cores else 1
+        self.cores = starting.CORES if many_cores else 1
         self.replaced = False  # a standby was started when the context was lost, before the next one is ready
         self.clock = ManualClock()
         self.faults: list[str] = []
@@ -92,7 +92,9 @@ class GenerationMachine(RuleBasedStateMachine):
         self.starter = ScriptedStarter()
         self.patches = [
             mock.patch.object(callboard.system, "starter_for", return_value=self.starter),
-            mock.patch.object(actor_module, "cores", side_effect=lambda: self.cores),
+            mock.patch.object(standby_module, "cores", side_effect=lambda: self.cores),
+            mock.patch.object(standby_module, "STARTING", starting.Starting()),
+            *(mock.patch.object(module, "SETTLE", 0.0) for module in (standby_module, starting)),
             mock.patch.object(standby_module, "DELAYS", (0.0,)),  # in real time otherwise, which a model cannot know
         ]
         for patch in self.patches:

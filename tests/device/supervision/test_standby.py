@@ -11,10 +11,11 @@ from tests.device.supervision.scripted import ScriptedHost, ScriptedStarter
 
 import callboard as cb
 import callboard.system
+from callboard.actors import ManualClock
 from callboard.device.protocol.messages import ActorEvent
-from callboard.device.supervision import actor as actor_module
 from callboard.device.supervision import standby as standby_module
-from callboard.device.supervision.standby import CORES, starts_at_once
+from callboard.device.supervision.hosts import starting
+from callboard.device.supervision.hosts.starting import CORES, Starting, starts_at_once
 
 ROOM = 8 * CORES
 """Cores with which all standbys of a test start at once."""
@@ -28,6 +29,7 @@ class GatedStarter(ScriptedStarter):
         self.gate = asyncio.Event()
         self.gate.set()
         self.started_late = 0
+        self.starting = Starting()
 
     async def start(self, on_message: Callable[..., None], on_end: Callable[..., None], label: str) -> Any:
         if label.endswith("/standby"):
@@ -46,8 +48,11 @@ async def scripted(
     """A device whose first context is ready."""
     starter = GatedStarter()
     monkeypatch.setattr(callboard.system, "starter_for", lambda *_: starter)
-    monkeypatch.setattr(actor_module, "cores", lambda: cores)
+    monkeypatch.setattr(standby_module, "cores", lambda: cores)
     monkeypatch.setattr(standby_module, "DELAYS", (0.0,))
+    monkeypatch.setattr(standby_module, "STARTING", starter.starting)
+    for module in (standby_module, starting):
+        monkeypatch.setattr(module, "SETTLE", 0.0)
     async with cb.System("test") as system:
         dev = await system.device("cpu", isolation="process", standby=standby, max_restarts=None, wait=False)
         await turns()
@@ -193,6 +198,63 @@ async def test_closing_while_they_start_leaves_none(monkeypatch: Any) -> None:
 
 class Model(cb.ResidentActor):
     """An actor for hosts that are scripted."""
+
+
+async def test_on_few_cores_the_next_one_waits_until_actors_are_set_up(monkeypatch: Any) -> None:
+    async with scripted(monkeypatch, "hot", 1) as (dev, starter):
+        (spare,) = starter.of("standby")
+        spare.ready()
+        actor = dev.actor_of(cb.Props(Model))._actor.id
+        await turns()
+        spare.say(ActorEvent(actor, "prepared"))
+        await turns()
+        assert await lose(dev) is spare
+        assert dev.health().state == "ready"
+        assert starter.of("standby") == [spare]
+        spare.say(ActorEvent(actor, "ready"))
+        await turns()
+        assert len(starter.of("standby")) - 1 == 1
+
+
+async def test_on_few_cores_the_next_one_waits_for_other_devices(monkeypatch: Any) -> None:
+    async with scripted(monkeypatch, "hot", 1) as (dev, starter):
+        (spare,) = starter.of("standby")
+        spare.ready()
+        await turns()
+        starter.starting.note(starter, True)
+        assert await lose(dev) is spare
+        assert starter.of("standby") == [spare]
+        starter.starting.note(starter, False)
+        await turns()
+        assert len(starter.of("standby")) - 1 == 1
+
+
+async def test_it_is_calm_some_time_after_what_was_started_last() -> None:
+    clock = ManualClock()
+    here, one, other = Starting(clock.time), ManualClock(), ManualClock()
+    assert here.is_calm
+    here.note(one, True)
+    here.note(other, True)
+    clock.advance(1.0)
+    here.note(one, False)
+    assert not here.is_calm
+    here.note(other, False)
+    assert not here.is_calm
+    clock.advance(starting.SETTLE)
+    assert here.is_calm
+    here.note(other, False)  # it had ended
+    assert here.is_calm
+
+
+async def test_what_never_gets_ready_does_not_keep_it_from_being_calm() -> None:
+    clock = ManualClock()
+    here = Starting(clock.time)
+    here.note(clock, True)
+    clock.advance(starting.PATIENCE)
+    here.note(clock, True)
+    assert not here.is_calm
+    clock.advance(1.0)
+    assert here.is_calm
 
 
 async def test_one_in_which_an_actor_still_prepares_is_not_ready(monkeypatch: Any) -> None:

@@ -46,7 +46,7 @@ from callboard.device.supervision.lifecycle import Event, State, after
 from callboard.device.supervision.mail import ActorFailed, ContextSuspected, HostEnded, HostMessage, StartDue
 from callboard.device.supervision.noting import SupervisionLog, note
 from callboard.device.supervision.own import OwnProcesses
-from callboard.device.supervision.standby import Standby, cores, starts_at_once
+from callboard.device.supervision.standby import Standby
 from callboard.device.supervision.supervisor import DeviceSupervisor, asked
 from callboard.device.supervision.watch import EventFeed, GenerationWatch, Lost, Recovered, Stopped
 
@@ -122,7 +122,8 @@ class DeviceActor(Actor):
             self._configured_standby,
             self.log,
             lambda: self.standbys_wanted,
-            self._starts_at_once,
+            lambda: self.state not in (State.READY, State.HALF_OPEN),
+            self.residents.set_up_now,
             self.residents.living,
             config.step_timeout,
         )
@@ -132,6 +133,7 @@ class DeviceActor(Actor):
         )
         self.residents.drop_standby = self._standby.drop
         self.residents.expect = self._standby.expect
+        self.residents.changed = self._standby.actor_changed
         self.arenas = self.fleet.arenas
         self.own = OwnProcesses(self, type(self))
         self._ready: list[asyncio.Future[None]] = []
@@ -143,6 +145,7 @@ class DeviceActor(Actor):
             self.port.generation = next_generation()
         self.ordinals.of(self.port.generation)
         self.ref.tell(StartDue())
+        self._standby.starts()
 
     async def post_stop(self) -> None:
         """End all hosts in order; when this returns, the device holds no process, memory or task."""
@@ -271,9 +274,6 @@ class DeviceActor(Actor):
             return None
         kind, _ = standbys(self.config.standby)
         return Open(self._info(), 0, self._host_config(), kind == "hot", asked(self.supervisor))
-
-    def _starts_at_once(self) -> int:
-        return starts_at_once(cores(), self.state in (State.READY, State.HALF_OPEN))
 
     def _info(self) -> list[Any]:
         return list(msgspec.to_builtins(self.info))

@@ -2,38 +2,19 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
 from callboard.device.protocol.messages import ActorEvent, FromHost, Open, Ready
 from callboard.device.supervision.hosts.base import Host
+from callboard.device.supervision.hosts.starting import SETTLE, STARTING, cores, starts_at_once
 
-__all__ = ["CORES", "Spare", "Standby", "cores", "starts_at_once"]
+__all__ = ["Spare", "Standby"]
 
 DELAYS = (0.0, 0.5, 2.0, 10.0, 30.0)
 """Seconds before a standby that keeps failing is started again. Its failures affect no op, so the attempts never
 end."""
-
-CORES = 4
-"""Cores of the machine for each host that starts at the same time: the start of one that imports torch keeps one to two
-cores busy for several seconds, and the takeover and the application need theirs."""
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def starts_at_once(cores: int, calm: bool) -> int:
-    """The number of standbys that may be starting at the same time.
-
-    Args:
-        cores: Cores that this process may use.
-        calm: No takeover is in progress. While one is, a start on a machine with few cores would delay it.
-    """
-    return max(cores // CORES, 1 if calm else 0)
 
 
 class Spare:
@@ -100,7 +81,8 @@ class Standby:
         configured: Returns the message that opens a standby; None if none is wanted.
         log: Logger for the standbys' failures, which fail no op and are not counted in the restart budget.
         wanted: Returns how many are to be kept.
-        at_once: Returns how many may be starting at the same time.
+        opens: Returns whether no context is ready, and one is being opened.
+        sets_up: Returns whether an actor is being set up in the context.
         actors: Returns the ids of the actors that a new standby prepares.
         patience: Seconds in which actors must have prepared in a standby; then it counts as ready without.
     """
@@ -111,7 +93,8 @@ class Standby:
         configured: Callable[[], Open | None],
         log: "logging.Logger | logging.LoggerAdapter[logging.Logger]",
         wanted: Callable[[], int] = lambda: 1,
-        at_once: Callable[[], int] = lambda: 1,
+        opens: Callable[[], bool] = lambda: False,
+        sets_up: Callable[[], bool] = lambda: False,
         actors: Callable[[], Iterable[int]] = tuple,
         patience: float = 300.0,
     ) -> None:
@@ -119,7 +102,8 @@ class Standby:
         self._configured = configured
         self._log = log
         self._wanted = wanted
-        self._at_once = at_once
+        self._opens = opens
+        self._sets_up = sets_up
         self._actors = actors
         self._patience = patience
         self._tasks: set[asyncio.Task[None]] = set()  # starts, which may have to wait for their delay
@@ -127,6 +111,7 @@ class Standby:
         self._failures = 0  # in a row
         self._stopped = False
         self._waiting: list[asyncio.Future[None]] = []
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def hosts(self) -> list[Host]:
@@ -154,14 +139,28 @@ class Standby:
         return "none"
 
     def ensure(self) -> None:
-        """Start spare hosts, as many as are missing and may start now."""
+        """Start spare hosts, as many as are missing and may start now; others when they may."""
+        opens = self._opens()
+        STARTING.note(self, not self._stopped and (opens or self._sets_up()))
         if self._stopped or self._configured() is None:
             return
         missing = self._wanted() - len(self._spares) - len(self._tasks)
         starting = len(self._tasks) + sum(not spare.is_ready for spare in self._spares)
-        for _ in range(min(missing, self._at_once() - starting)):
+        room = starts_at_once(cores(), not opens and STARTING.is_calm)
+        if missing > 0 and not room and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(SETTLE, self._look_again)
+        for _ in range(min(missing, room - starting)):
             task = asyncio.get_running_loop().create_task(self._run(), name="callboard-standby")
             self._tasks.add(task)
+
+    def starts(self) -> None:
+        """Note that the device opens a context or sets an actor up: where cores are few, all standbys wait."""
+        STARTING.note(self, True)
+
+    def actor_changed(self) -> None:
+        """An actor has been set up, or has ended."""
+        if not self._opens():
+            self.ensure()
 
     def has(self, host: Host) -> bool:
         """Whether a host is one of them."""
@@ -179,6 +178,7 @@ class Standby:
         """An actor prepares in all of them."""
         for spare in self._spares:
             spare.expect([actor], self._patience, self._late)
+        self.starts()
 
     async def until_ready(self) -> bool:
         """Wait until all that are wanted could take over; False if standbys are no longer started."""
@@ -218,6 +218,9 @@ class Standby:
     def stop(self) -> list[Spare]:
         """Stop starting standbys; returns the spare hosts, for the caller to end."""
         self._stopped = True
+        self.ensure()
+        if self._again is not None:
+            self._again.cancel()
         for task in self._tasks:
             task.cancel()
         for spare in self._spares:
@@ -239,6 +242,10 @@ class Standby:
         if not spare.lesser:
             self._failures = 0
         self._tell()
+        self.ensure()
+
+    def _look_again(self) -> None:
+        self._again = None
         self.ensure()
 
     def _late(self, spare: Spare) -> None:

@@ -56,9 +56,15 @@ class Members(Participants[Replica]):
         return await super().agree(kept)
 
     async def _at_one(self, kept: Kept | None) -> Update:
-        update = await self._brought(await self._entered(kept is None), kept)
+        world, size = next_world(), len(self.actors)
+        self._number = world
+        calls = (replica.call(Replica.offer, world, rank, size) for rank, replica in enumerate(self.actors))
+        done, offers = await every((self._entered(kept is None), every(calls)))
+        joins = (replica.call(Replica.join, offers) for replica in self.actors)
+        update: Update
+        states, update = await every((every(joins), self._brought(done, kept)))
         self.laps.lap("state")
-        await self._connect()
+        await self._connected(states)
         self.laps.lap("joined")
         return update
 
@@ -91,13 +97,12 @@ class Members(Participants[Replica]):
             await every(self._give(state, rank) for rank in behind)
         return best
 
-    async def _connect(self) -> None:
-        """Have the replicas reach each other, without the application."""
-        world, size = next_world(), len(self.actors)
-        self._number = world
-        calls = (replica.call(Replica.offer, world, rank, size) for rank, replica in enumerate(self.actors))
-        offers: list[bytes] = await every(calls)
-        states: list[str] = await every(replica.call(Replica.join, offers) for replica in self.actors)
+    async def _connected(self, states: list[str]) -> None:
+        """Wait until the replicas reach each other, without the application.
+
+        Args:
+            states: What each has said to all offers.
+        """
         pause, most = LOOK
         try:
             async with asyncio.timeout(CONNECTING):

@@ -33,12 +33,14 @@ class Entered(msgspec.Struct, frozen=True):
         weights: Hash of the whole model's weights as it was built; empty: it was not built now.
         process: The process that it is in.
         draws: The model has dropout.
+        done: The last update.
     """
 
     division: Division
     weights: str
     process: int
     draws: bool
+    done: Update
 
 
 class TensorShard(Replica):
@@ -84,7 +86,7 @@ class TensorShard(Replica):
                 self._loss = loss_of_cut(self._job.loss, self._flow)
             self._entered = rank, size
         draws = any(_probability(one) for one in self._model.modules())
-        return Entered(Division(self._cuts, self._names()), weights, os.getpid(), draws)
+        return Entered(Division(self._cuts, self._names()), weights, os.getpid(), draws, self._done)
 
     def done(self) -> Update:
         return Update(-1) if self._entered is None else self._done

@@ -66,6 +66,7 @@ class Residents:
         on_failed: Called when one has stopped after a failure.
         drop_standby: Replaces the standbys, for a reason.
         expect: Called with the id of an actor that the standbys prepare from now on.
+        changed: Called when the host has said something about the state of an actor.
         own: Process that has no other actor and no ops; None: the actors live in the device's host.
     """
 
@@ -83,6 +84,7 @@ class Residents:
         self.on_failed: Callable[[ActorStopped], None] = lambda _: None
         self.drop_standby: Callable[[str], None] = lambda _: None
         self.expect: Callable[[int], None] = lambda _: None
+        self.changed: Callable[[], None] = lambda: None
         self.own: Killable | None = None
 
     # -- actors --------------------------------------------------------------------------------------------------------
@@ -258,6 +260,12 @@ class Residents:
         """The ids of the actors that a new host starts."""
         return [message.actor for message in self.starts() if message.recipe is not None]
 
+    def set_up_now(self) -> bool:
+        """Whether an instance of one is being made in the active host."""
+        with self._lock:
+            states = [actor.state for actor in self._actors.values()]
+        return ResidentState.STARTING in states or ResidentState.RESTARTING in states
+
     def states(self) -> dict[str, ResidentState]:
         """The state of each actor, by name, including failed ones. Any thread."""
         with self._lock:
@@ -295,6 +303,7 @@ class Residents:
         match message:
             case ActorEvent():
                 self._event(message)
+                self.changed()
             case Held():
                 loan = self.caller.loans.get(message.id)
                 if loan is not None:
