@@ -128,7 +128,7 @@ class TensorShard(Replica):
         if classes is None:
             return outputs
         lengths = [sum(stop - start for start, stop in pieces) for pieces in classes.pieces]
-        return self._exchange.all_gather(outputs, classes.axis, lengths)
+        return self._exchange.all_gather(outputs, 1, lengths)  # the axis of the classes, as the loss has it
 
     def _norm(self) -> float:
         """L2 norm of the whole gradient, the same number on all shards."""
