@@ -106,7 +106,8 @@ class Worker(ResidentActor):
         """
         if evaluating is not None and self._done.step != evaluating.step:
             raise ContextLost("the stages of this device were made again, and have no weights yet")
-        self._evaluating, self._sums = evaluating, {}
+        self._evaluating = evaluating
+        self._sums: dict[str, float] = {}
         self._counter = None
         if count:
             from torch.utils.flop_counter import FlopCounterMode

@@ -24,7 +24,7 @@ def packed(metrics: Mapping[str, Metric] | None) -> bytes:
         TypeError, ValueError: Something that is no function, or cannot travel; a name that is taken.
     """
     for name, metric in (metrics or {}).items():
-        if not isinstance(name, str) or name == LOSS:
+        if type(name) is not str or name == LOSS:
             raise ValueError(f"metrics has the name {name!r}; use a text that is not {LOSS!r}")
         if not callable(metric):
             raise TypeError(f"metrics[{name!r}] is {metric!r:.80}; pass a function of outputs and targets")
