@@ -74,6 +74,9 @@ def source_of(
         raise ValueError(f"{what}: batch_size is {batch_size}; it is at least 1")
     kinds: Any = getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None)
     take: Callable[[Any], Batch]
+    forms = callable(data) or any(hasattr(data, name) for name in ("__iter__", "__aiter__", "__getitem__"))
+    if isinstance(data, str | bytes) or not (forms or holds_arrays(data)):
+        raise TypeError(f"fit: {what} is a {type(data).__name__}; pass {FORMS}")
     if isinstance(data, tuple | list | dict) or holds_arrays(data):
         arrays = as_arrays(data)
         rows, take = rows_of(arrays), lambda numbers: part(arrays, numbers)
@@ -81,13 +84,11 @@ def source_of(
         is_loader = isinstance(data, kinds.DataLoader)
         _refuse(what, data, batch_size if is_loader else None, shuffle)
         return _Loader(data if is_loader else kinds.DataLoader(data, batch_size=batch_size), seed)
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         rows, take = len(data), _collating(data)
-    elif callable(data) or hasattr(data, "__iter__") or hasattr(data, "__aiter__"):
+    else:
         _refuse(what, data, batch_size, shuffle)
         return _Iterable(data)
-    else:
-        raise TypeError(f"fit: {what} is a {type(data).__name__}; pass {FORMS}")
     size = batch_size or usual
     if size is None:
         raise TypeError(f"fit: batch_size is None, but {what} has samples, not batches; say how many make a batch")
