@@ -70,16 +70,24 @@ def cut() -> Any:
     return nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 10), nn.Linear(10, 3))
 
 
+def normed() -> Any:
+    return nn.Sequential(nn.Linear(6, 40), nn.BatchNorm1d(40), nn.Linear(40, 3))
+
+
 def data_parallel(devices: Any) -> Any:
-    return trainer(devices, dropping, micro_batch_size=4), dropping()
+    return trainer(devices, normed, micro_batch_size=5), normed()
+
+
+def alone(devices: Any) -> Any:
+    return trainer(devices[:1], dropping), dropping()  # devices of one process share their random numbers
 
 
 def sharded(devices: Any) -> Any:
-    return trainer(devices, dropping, shard="zero1"), dropping()
+    return trainer(devices, normed, shard="zero1"), normed()
 
 
 def pipeline(devices: Any) -> Any:
-    kinds: Any = {"loss": CROSS, "optimizer": ADAM, "micro_batch_size": 4}
+    kinds: Any = {"loss": CROSS, "optimizer": ADAM, "micro_batch_size": 5}
     return cb.PipelineParallelTrainer(Functional, split=["middle"], devices=devices, **kinds), Functional()
 
 
@@ -88,8 +96,8 @@ def tensor_parallel(devices: Any) -> Any:
     return cb.TensorParallelTrainer(cut, plan=plan, devices=devices, loss=CROSS, optimizer=ADAM), cut()
 
 
-@pytest.mark.few(4)
-@pytest.mark.parametrize("kind", [data_parallel, sharded, pipeline, tensor_parallel])
+@pytest.mark.few(5)
+@pytest.mark.parametrize("kind", [data_parallel, alone, sharded, pipeline, tensor_parallel])
 async def test_means_are_those_of_one_process_and_training_is_as_without(pair: list[cb.Device], kind: Any) -> None:
     opened, plain = kind(pair)
     async with opened as training:
@@ -204,9 +212,11 @@ async def test_a_resumed_run_has_the_validation_of_one_that_was_not_interrupted(
     ]
 
 
-@pytest.mark.few(1)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (pipeline, tensor_parallel)]
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", [data_parallel, pipeline, tensor_parallel])
+@pytest.mark.parametrize("kind", [data_parallel, *SLOW])
 async def test_a_device_that_is_lost_in_validation_changes_no_number(
     kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
