@@ -170,7 +170,7 @@ class Longer(DataLoader[Any]):
         (in_batches, {"shuffle": False}, "shuffle is False, but data is a generator"),
         (lambda: "data.csv", {}, "data is a str; pass arrays of all samples"),
         (lambda: 3, {"batch_size": 2}, "data is a int; pass arrays"),
-        (lambda: (lambda: 3), {}, "data returned 3; it must return an iterable of batches"),
+        (lambda: lambda: 3, {}, "data returned 3; it must return an iterable of batches"),
         (lambda: ["a"], {"batch_size": 2}, "batch is .* of dtype <U1"),
         (lambda: Longer(samples(), 2), {}, "more batches in a pass than the 2 of its length"),
         (lambda: (X[:0], Y[:0]), {"batch_size": 2}, "the data has no samples"),

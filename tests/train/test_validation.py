@@ -118,6 +118,22 @@ async def test_means_are_those_of_one_process_and_training_is_as_without(pair: l
     assert losses == calm
 
 
+async def test_layers_of_torch_that_pass_over_their_modules_in_evaluation(pair: list[cb.Device]) -> None:
+    def model() -> Any:
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        return nn.Sequential(nn.Embedding(5, 8), nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(32, 3))
+
+    ids = np.random.default_rng(0).integers(0, 5, (ROWS, 4))
+    plain = model()
+    plain.eval()
+    async with cb.TensorParallelTrainer(model, plan="auto", devices=pair, loss=CROSS, optimizer=ADAM) as training:
+        await training.step((ids, Y))
+        plain.load_state_dict(await training.state_dict())
+        with torch.no_grad():
+            loss = nn.functional.cross_entropy(plain(torch.as_tensor(ids)), torch.as_tensor(Y))
+        assert (await training.evaluate((ids, Y))).loss == pytest.approx(float(loss), abs=1e-5)
+
+
 async def test_a_model_that_makes_other_calls_in_evaluation_is_refused(pair: list[cb.Device]) -> None:
     kinds: Any = {"loss": CROSS, "optimizer": ADAM}
     async with cb.PipelineParallelTrainer(Other, split=["head"], devices=pair, **kinds) as training:
