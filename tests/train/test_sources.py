@@ -104,7 +104,7 @@ async def test_a_resumed_run_reads_what_the_other_would_have_read(form: str, dev
     data: Callable[[], Any]
     settings: dict[str, Any] = {}
     if form == "loader":
-        data = lambda: DataLoader(samples(), SIZE, shuffle=True)  # noqa: E731
+        data = lambda: DataLoader(samples(), SIZE, shuffle=True)
     else:
         data, settings = FORMS[form]
     settings = {**settings, "epochs": 3}
