@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "as_arrays", "copied", "holds_arrays", "own", "part", "rows_of", "shares", "tokens_of"]
+__all__ = ["Batch", "as_arrays", "copied", "is_arrays", "own", "part", "rows_of", "shares", "tokens_of"]
 
 Batch = Any
 """Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
@@ -27,17 +27,13 @@ def as_arrays(batch: Batch) -> Batch:
     return _mapped(batch, "batch")
 
 
-def holds_arrays(value: Any) -> bool:
-    """It is an array, or arrays in tuples, lists or dicts, by the look of the first one."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, tuple | list):
-        return bool(value) and holds_arrays(value[0])
-    return any(hasattr(value, name) for name in ARRAYS)
+def is_arrays(value: Any) -> bool:
+    """It is an array, or what may hold some."""
+    return isinstance(value, tuple | list | dict) or any(hasattr(value, name) for name in ARRAYS)
 
 
 def _mapped(value: Any, where: str) -> Any:
-    if isinstance(value, tuple) or (isinstance(value, list) and value and _is_row(value)):
+    if isinstance(value, tuple) or (isinstance(value, list) and any(getattr(item, "shape", ()) for item in value)):
         return tuple(_mapped(item, f"{where}[{at}]") for at, item in enumerate(value))
     if isinstance(value, dict):
         return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
@@ -55,12 +51,6 @@ def _mapped(value: Any, where: str) -> Any:
     if not array.ndim:
         raise TypeError(f"{where} is the single number {value!r:.60}; an array of a batch has an axis for the samples")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _is_row(items: list[Any]) -> bool:
-    """Arrays side by side, and no array of numbers in lists."""
-    first = items[0]
-    return bool(getattr(first, "shape", ())) or (isinstance(first, tuple | list | dict) and holds_arrays(first))
 
 
 def _of_tensor(tensor: Any, where: str) -> Any:

@@ -52,16 +52,15 @@ async def fit(
         async for read in feed:
             if trainer.stopping or validation.over or trainer.steps >= most:
                 break
-            if read.arrays is not None:
-                stats = await trainer.step(read.arrays)
+            stats = None if read.arrays is None else await trainer.step(read.arrays)
+            trainer.cursor = _after(trainer.cursor, read, source)
+            if stats is not None:
                 done.append(stats)
                 saving.missing = True
-            trainer.cursor = _after(trainer.cursor, read, source)
-            if read.arrays is not None:
                 await _tell(stats, on_step, loggers, bar, validation)
             if validation.due(ended=not read.batch):
                 await _validate(validation, loggers, saving)
-            if read.arrays is not None and stats.step % settings.checkpoint_every == 0:
+            if stats is not None and stats.step % settings.checkpoint_every == 0:
                 await saving.begin()
         if done and validation.missing and not trainer.stopping:
             await _validate(validation, loggers, saving)

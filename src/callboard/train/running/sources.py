@@ -4,14 +4,14 @@ import asyncio
 import itertools
 import operator
 import sys
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator, Sized
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import numpy as np
 
 from callboard.actors.errors import returned
-from callboard.train.batches import Batch, as_arrays, holds_arrays, own, part, rows_of
+from callboard.train.batches import Batch, as_arrays, is_arrays, own, part, rows_of
 from callboard.train.replicas.randomness import seed_of
 
 __all__ = ["Source", "source_of"]
@@ -75,16 +75,16 @@ def source_of(
     kinds: Any = getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None)
     take: Callable[[Any], Batch]
     forms = callable(data) or any(hasattr(data, name) for name in ("__iter__", "__aiter__", "__getitem__"))
-    if isinstance(data, str | bytes) or not (forms or holds_arrays(data)):
+    if isinstance(data, str | bytes) or not (forms or is_arrays(data)):
         raise TypeError(f"fit: {what} is a {type(data).__name__}; pass {FORMS}")
-    if isinstance(data, tuple | list | dict) or holds_arrays(data):
+    if is_arrays(data):
         arrays = as_arrays(data)
         rows, take = rows_of(arrays), lambda numbers: part(arrays, numbers)
     elif kinds is not None and isinstance(data, kinds.IterableDataset | kinds.DataLoader):
         is_loader = isinstance(data, kinds.DataLoader)
         _refuse(what, data, batch_size if is_loader else None, shuffle)
         return _Loader(data if is_loader else kinds.DataLoader(data, batch_size=batch_size), seed)
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    elif hasattr(data, "__getitem__") and isinstance(data, Sized):
         rows, take = len(data), _collating(data)
     else:
         _refuse(what, data, batch_size, shuffle)
