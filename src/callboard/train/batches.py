@@ -33,7 +33,7 @@ def is_arrays(value: Any) -> bool:
 
 
 def _mapped(value: Any, where: str) -> Any:
-    if isinstance(value, tuple) or (isinstance(value, list) and any(getattr(item, "shape", ()) for item in value)):
+    if isinstance(value, tuple) or _is_row(value):
         return tuple(_mapped(item, f"{where}[{at}]") for at, item in enumerate(value))
     if isinstance(value, dict):
         return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
@@ -51,6 +51,11 @@ def _mapped(value: Any, where: str) -> Any:
     if not array.ndim:
         raise TypeError(f"{where} is the single number {value!r:.60}; an array of a batch has an axis for the samples")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _is_row(value: Any) -> bool:
+    """A list of arrays, as a ``DataLoader`` gives them side by side, and not of numbers."""
+    return isinstance(value, list) and any(getattr(item, "shape", ()) for item in value)
 
 
 def _of_tensor(tensor: Any, where: str) -> Any:
