@@ -76,7 +76,7 @@ def passes(source: Source, start: Cursor, epochs: int, most: int) -> Generator[R
                     return
             if not number:
                 raise ValueError("the data has no batch")
-        except Exception as error:
+        except Exception as error:  # of the data: it is the caller's
             error.add_note(f"while batch {number + 1} of pass {epoch + 1} over the data was read")
             raise
         epoch, seen, order = epoch + 1, 0, source.state()
