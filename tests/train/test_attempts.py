@@ -198,9 +198,6 @@ async def test_fit_looks_at_its_arguments_first_and_awaits_the_hook(tmp_path: Pa
                 await training.fit(data, **settings)
         assert training.steps == 0
         await training.fit(data, batch_size=2, on_step=hook)
-        for given in (iter([data]), torch.utils.data.DataLoader(range(9)), torch.utils.data.TensorDataset()):
-            with pytest.raises(TypeError, match=r"for batch in loader: await trainer\.step\(batch\)"):
-                await training.fit(given, batch_size=2)
         with pytest.raises(ValueError, match="the data has no samples"):
             await training.fit(data[0][:0], batch_size=2)
     assert seen == [1, 2, 3]

@@ -1,12 +1,12 @@
 """Batches: arrays side by side, cut by rows into the parts of the replicas."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "as_arrays", "copied", "data_set", "part", "rows_of", "shares", "tokens_of"]
+__all__ = ["Batch", "as_arrays", "copied", "is_arrays", "own", "part", "rows_of", "shares", "tokens_of"]
 
 Batch = Any
 """Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
@@ -24,28 +24,16 @@ def as_arrays(batch: Batch) -> Batch:
     Raises:
         TypeError: It holds something that is no array of numbers; the text says where.
     """
-    if isinstance(batch, list) and batch and all(getattr(item, "shape", ()) for item in batch):
-        batch = tuple(batch)
     return _mapped(batch, "batch")
 
 
-def data_set(data: Batch) -> Batch:
-    """All samples of a run, as one batch with NumPy arrays.
-
-    Raises:
-        TypeError: It holds something that is no array of numbers, or is a loader, a ``Dataset`` or an iterator.
-    """
-    if not isinstance(data, tuple | list | dict) and not any(hasattr(data, name) for name in ARRAYS):
-        raise TypeError(
-            f"fit: data is a {type(data).__name__}; fit takes arrays of all samples, (inputs, targets) for example. "
-            "Train on a loader, a data set or an iterator of batches with: for batch in loader: await "
-            "trainer.step(batch)"
-        )
-    return as_arrays(data)
+def is_arrays(value: Any) -> bool:
+    """It is an array, or what may hold some."""
+    return isinstance(value, tuple | list | dict) or any(hasattr(value, name) for name in ARRAYS)
 
 
 def _mapped(value: Any, where: str) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) or _is_row(value):
         return tuple(_mapped(item, f"{where}[{at}]") for at, item in enumerate(value))
     if isinstance(value, dict):
         return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
@@ -65,10 +53,17 @@ def _mapped(value: Any, where: str) -> Any:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+def _is_row(value: Any) -> bool:
+    """A list of arrays, as a ``DataLoader`` gives them side by side, and not of numbers."""
+    return isinstance(value, list) and any(getattr(item, "shape", ()) for item in value)
+
+
 def _of_tensor(tensor: Any, where: str) -> Any:
     if str(tensor.dtype) == "torch.bfloat16":  # unknown to NumPy
         tensor = tensor.float()
     try:
+        if tensor.is_shared():  # memory of a loader's workers, which have little of it
+            tensor = tensor.clone()
         return tensor.cpu().numpy()
     except (TypeError, RuntimeError) as error:  # a sparse one, one without data, ...
         raise TypeError(f"{where} is a tensor that no array can be made of: {error}") from error
@@ -95,11 +90,20 @@ def tokens_of(batch: Batch) -> int | None:
 
 def part(batch: Batch, rows: Any) -> Batch:
     """The samples of ``rows``: a slice, or an array of their numbers."""
+    return _each(batch, lambda array: array[rows])
+
+
+def own(batch: Batch) -> Batch:
+    """The same arrays in memory of their own."""
+    return _each(batch, np.copy)
+
+
+def _each(batch: Batch, function: Callable[[Any], Any]) -> Batch:
     if isinstance(batch, tuple):
-        return tuple(part(item, rows) for item in batch)
+        return tuple(_each(item, function) for item in batch)
     if isinstance(batch, dict):
-        return {key: part(item, rows) for key, item in batch.items()}
-    return batch[rows]
+        return {key: _each(item, function) for key, item in batch.items()}
+    return function(batch)
 
 
 def copied(array: Any, device: Any, dtype: Any) -> Any:

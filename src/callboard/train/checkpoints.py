@@ -63,6 +63,9 @@ def _write(folder: Path, state: State, cursor: Cursor) -> Path:
         "updates": state.updates,
         "epoch": cursor.epoch,
         "batch": cursor.batch,
+        "order": torch.tensor(list(cursor.order), dtype=torch.uint8),
+        "best": cursor.best,
+        "waited": cursor.waited,
         "others": {name: value for name, value in model.items() if not isinstance(value, torch.Tensor)},
     }
     tensors = {name: value.contiguous() for name, value in model.items() if isinstance(value, torch.Tensor)}
@@ -215,8 +218,10 @@ def _read(place: Path) -> tuple[State, Cursor]:
     model: dict[str, Any] = load_file(place / "model.safetensors")
     rest = torch.load(place / "trainer.pt", map_location="cpu", weights_only=True)
     own = {**model, **rest["others"]}, rest["optimizer"], _rates(rest["rates"])
-    step, updates, epoch, batch = (_number(rest[name], int) for name in ("step", "updates", "epoch", "batch"))
-    return pack_host(own, step, updates), Cursor(epoch, batch)
+    numbers = ("step", "updates", "epoch", "batch", "waited")
+    step, updates, epoch, batch, waited = (_number(rest[name], int) for name in numbers)
+    cursor = Cursor(epoch, batch, rest["order"].numpy().tobytes(), float(rest["best"]), waited)
+    return pack_host(own, step, updates), cursor
 
 
 def _rates(given: Any) -> Any:

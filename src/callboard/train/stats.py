@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["StepRecovery", "StepStats", "Straggler"]
+__all__ = ["Evaluation", "StepRecovery", "StepStats", "Straggler"]
 
 LATE = 1.25
 """Times the median from which a replica is a straggler."""
@@ -55,6 +55,27 @@ class StepRecovery(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         parts = [f"{name} {getattr(self, name) / 1000:.0f}" for name in PHASES]
         return f"{self.total / 1000:.0f} ms: {', '.join(parts)}"
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluation gave: means over the samples.
+
+    Attributes:
+        step: The step after which it was made.
+        loss: Mean loss.
+        metrics: The metrics by name.
+        samples: Samples that were evaluated.
+        micros: Microseconds that it took.
+    """
+
+    step: int
+    loss: float
+    samples: int
+    micros: int
+    metrics: dict[str, float] = {}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:.4g}" for name, value in {"loss": self.loss, **self.metrics}.items())
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ def test_other_models_are_not_touched_while_one_is_recorded() -> None:
     before = nn.Module.__call__, nn.Linear.__call__
     model = Looking()
     split(model, 1)
-    assert seen == [before]
+    assert set(seen) == {before}  # in both modes
     assert type(model) is Looking
     assert type(model.inner) is nn.Linear
 

@@ -85,7 +85,7 @@ async def _train(given: argparse.Namespace) -> int:
                 except (OSError, RuntimeError) as error:
                     _say(f"{error}; move {last} away to go on from an earlier one, or to begin anew")
                     return 2
-            with Progress("step", total) as bar:
+            with Progress("step", total or 0) as bar:
                 history = await run.fit(progress=False, on_step=_Shown(bar))
             if given.dcp is not None:
                 await trainer.save_dcp(given.dcp)

@@ -16,9 +16,11 @@ from callboard.train.running.run import TrainingRun
 __all__ = ["SETTABLE", "find_run", "settings_of"]
 
 SETTABLE = {
-    field.name: field.type for field in dataclasses.fields(TrainingRun) if field.name not in ("trainer", "data")
+    field.name: field.type
+    for field in dataclasses.fields(TrainingRun)
+    if field.name not in ("trainer", "data", "validate", "metrics", "monitor", "loggers")
 }
-"""Fields of a run that ``--set`` may change."""
+"""Fields of a run that ``--set`` may change: numbers, texts and truth values."""
 
 
 def settings_of(given: Sequence[str]) -> dict[str, str]:

@@ -10,15 +10,17 @@ from callboard.actors.props import Props
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.train.batches import Batch, rows_of
-from callboard.train.pipeline.messages import Assigned, Described, Finished
+from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished
 from callboard.train.pipeline.passage import Passage
 from callboard.train.pipeline.plans import MicroBatch, Plan
 from callboard.train.pipeline.routes import From
+from callboard.train.pipeline.schedules.actions import Kind
 from callboard.train.pipeline.schedules.tables import placement, table
 from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Worker
 from callboard.train.replicas.calls import every
+from callboard.train.replicas.measuring import added
 from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.replica import Update
 from callboard.train.states import Kept, State, check_alike
@@ -102,7 +104,7 @@ class Crew(Participants[Worker]):
 
     async def take(self, number: int, batch: Batch) -> Update:
         try:
-            finished = await self._passed(number, self._cut(batch), count=False)
+            finished = await self._passed(number, self._cut(batch))
             loss = sum(one.loss for one in finished) / rows_of(batch)
             self.micros = tuple(one.micros for one in finished)
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
@@ -124,10 +126,22 @@ class Crew(Participants[Worker]):
         dtype = next(stage.dtype for stage in self._stages if stage.dtype)
         return self._plan.cut(batch, ports, self._stages[0].entry, dtype, len(self.devices))
 
-    async def _passed(self, number: int, micros: list[MicroBatch], *, count: bool) -> list[Finished]:
-        """Pass micro-batches through the stages and back."""
+    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+        try:
+            finished = await self._passed(step, self._cut(batch), evaluating=Evaluating(step, metrics))
+        except BaseException:  # also a cancelled one leaves stages apart
+            self.doubt()
+            raise
+        return added(one.sums for one in finished)
+
+    async def _passed(
+        self, number: int, micros: list[MicroBatch], *, count: bool = False, evaluating: Evaluating | None = None
+    ) -> list[Finished]:
+        """Pass micro-batches through the stages and back; those of an evaluation not back."""
         actions = table(self._plan.schedule, len(self.devices), len(self.placed), len(micros))
-        await Passage(self, actions, micros, number, count=count).run()
+        if evaluating is not None:
+            actions = [[action for action in row if action.kind is Kind.FORWARD] for row in actions]
+        await Passage(self, actions, micros, number, count=count, evaluating=evaluating).run()
         return await every(worker.call(Worker.finish) for worker in self.actors)
 
     def beside(self, given: From, stage: int) -> Value:

@@ -10,7 +10,7 @@ from callboard.train.job import Job
 from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.values import Value
 
-__all__ = ["Assigned", "Described", "Finished", "Outputs"]
+__all__ = ["Assigned", "Described", "Evaluating", "Finished", "Outputs"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,18 @@ class Described(msgspec.Struct, frozen=True):
     names: list[str]
 
 
+class Evaluating(msgspec.Struct, frozen=True):
+    """A passage that evaluates: forward only, and nothing is changed.
+
+    Attributes:
+        step: The last step, whose weights are evaluated.
+        metrics: See :func:`.measured`.
+    """
+
+    step: int
+    metrics: bytes
+
+
 class Outputs(msgspec.Struct, frozen=True):
     """What a stage gave for a micro-batch.
 
@@ -76,9 +88,11 @@ class Finished(msgspec.Struct, frozen=True):
         norms: Of the gradient of each weight; their sum does not depend on where the model is cut.
         micros: Microseconds in which it computed.
         flops: Operations, if they were counted.
+        sums: Loss and metrics of an evaluation, each multiplied by the number of samples, on the last stage's device.
     """
 
     loss: float
     norms: list[float]
     micros: int
     flops: int
+    sums: dict[str, float] = {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.core.reply import Reply
 from callboard.device.client.residents.ref import ResidentRef
-from callboard.train.pipeline.messages import Outputs
+from callboard.train.pipeline.messages import Evaluating, Outputs
 from callboard.train.pipeline.plans import MicroBatch
 from callboard.train.pipeline.schedules.actions import Action, Kind, Table
 from callboard.train.pipeline.values import Value
@@ -30,14 +30,24 @@ class Passage:
         micros: The micro-batches.
         step: Number of the step.
         count: Count its operations.
+        evaluating: The table has forward passes only, of this evaluation.
     """
 
-    def __init__(self, crew: "Crew", table: Table, micros: list[MicroBatch], step: int, *, count: bool = False) -> None:
+    def __init__(
+        self,
+        crew: "Crew",
+        table: Table,
+        micros: list[MicroBatch],
+        step: int,
+        *,
+        count: bool = False,
+        evaluating: Evaluating | None = None,
+    ) -> None:
         self._crew = crew
         self._table = table
         self._micros = micros
         self._step = step
-        self._count = count
+        self._begin = count, evaluating
         self._total = sum(one.rows for one in micros)
         self._last = len(crew.placed) - 1
         self._split = any(action.kind is Kind.INPUT for row in table for action in row)
@@ -67,7 +77,7 @@ class Passage:
 
     async def _drive(self, rank: int) -> None:
         worker, held = self._crew.actors[rank], self._held[rank]
-        replies: list[Reply[Any]] = [worker.call(Worker.begin, self._count)]
+        replies: list[Reply[Any]] = [worker.call(Worker.begin, *self._begin)]
         for action in self._table[rank]:
             reply = await self._call(worker, action)
             self._of(action).set_result(reply)

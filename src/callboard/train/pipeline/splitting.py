@@ -18,10 +18,12 @@ class StageModule(NamedTuple):
     Attributes:
         module: A ``torch.nn.Module``, with the names of the whole model.
         ports: Its values.
+        graphs: If its calls were recorded: by ``training``, those of this mode; None: they are others.
     """
 
     module: Any
     ports: Ports
+    graphs: dict[bool, Any] | None = None
 
 
 def split(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], list[str]]:
@@ -121,6 +123,7 @@ def _traced(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], lis
             f"{type(model).__name__} cannot be cut, because its forward depends on values or shapes ({error}); pass a "
             "list of stages, each a torch.nn.Module"
         ) from error
+    evaluating = _evaluating(model, graph)
     entry = [node for node in graph.nodes if node.op == "placeholder"]
     result = next(node for node in graph.nodes if node.op == "output")
     nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
@@ -130,11 +133,33 @@ def _traced(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], lis
         cuts = _ascending([_first(name, nodes) for name in at], at)
     bounds = itertools.pairwise([0, *cuts, len(nodes)])
     where = {node: stage for stage, (start, stop) in enumerate(bounds) for node in nodes[start:stop]}
-    stages = [
-        _stage(model, [node for node in nodes if where[node] == stage], where, result, stage == len(cuts))
-        for stage in range(len(cuts) + 1)
-    ]
+    stages = []
+    for stage in range(len(cuts) + 1):
+        own = [node for node in nodes if where[node] == stage]
+        part = _stage(model, own, where, result, stage == len(cuts))
+        twin = None
+        if evaluating is not None:
+            of = {evaluating[node]: at for node, at in where.items()}
+            twin = _stage(model, [evaluating[node] for node in own], of, evaluating[result], stage == len(cuts))
+        graphs = {True: part.module.graph, False: None if twin is None else twin.module.graph}
+        stages.append(part._replace(graphs=graphs))
     return stages, [node.target for node in entry]
+
+
+def _evaluating(model: Any, graph: Any) -> dict[Any, Any] | None:
+    """The nodes of the graph in evaluation mode, by those of this graph; None: the model then makes other calls.
+
+    ``functional.dropout(x, training=self.training)`` is recorded with the value that ``training`` has.
+    """
+    model.eval()
+    try:
+        nodes = list(traced(model).nodes)
+    except Exception:  # whatever the model does with what it is traced with
+        return None
+    finally:
+        model.train()
+    calls = [[(node.op, str(node.target), node.name) for node in some] for some in (graph.nodes, nodes)]
+    return dict(zip(graph.nodes, nodes, strict=True)) if calls[0] == calls[1] else None
 
 
 def _stage(model: Any, nodes: list[Any], where: dict[Any, int], result: Any, last: bool) -> StageModule:

@@ -39,6 +39,7 @@ class Stage:
         self.number = number
         self.ports = part.ports
         self.module = part.module.to(device).train()
+        self._graphs = part.graphs
         self._job = job
         self._device = device
         self.parameters = [one for one in self.module.parameters() if one.requires_grad]
@@ -59,6 +60,23 @@ class Stage:
         self._before = [buffer.clone() for buffer in self._buffers]
         self._buckets.zero()
 
+    def turn(self, training: bool) -> None:
+        """Have the module be in training mode, or in that for evaluation.
+
+        Raises:
+            TypeError: Its calls were recorded, and it makes others in evaluation.
+        """
+        if self.module.training == training:
+            return
+        if self._graphs is not None:
+            if self._graphs[training] is None:
+                raise TypeError(
+                    "the model's forward makes other calls in evaluation than in training; to evaluate it, pass a list "
+                    "of stages, each a torch.nn.Module"
+                )
+            self.module.graph = self._graphs[training]
+        self.module.train(training)
+
     def abandon(self) -> None:
         """Forget the step that is open: buffers such as running means are as before it."""
         self._passed.clear()
@@ -67,15 +85,17 @@ class Stage:
             buffer.copy_(value)
         self._before = None
 
-    def forward(self, micro: int, args: list[Any], named: dict[str, Any]) -> Any:
-        """Call the module, and keep what the backward pass needs.
+    def forward(self, micro: int, args: list[Any], named: dict[str, Any], *, keep: bool) -> Any:
+        """Call the module.
 
         Args:
             micro: Number of the micro-batch.
             args, named: Arguments; leaves that require a gradient, where one is wanted.
+            keep: What the backward pass needs.
         """
         outputs = self.module(*args, **named)
-        self._passed[micro] = Passed([*args, *named.values()], [])
+        if keep:
+            self._passed[micro] = Passed([*args, *named.values()], [])
         return outputs
 
     def backward_from(self, micro: int, roots: list[Any]) -> None:

@@ -12,11 +12,12 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.kinds import loss_in, loss_of
 from callboard.train.pipeline.backward import NEEDS
-from callboard.train.pipeline.messages import Assigned, Described, Finished, Outputs
+from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished, Outputs
 from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
+from callboard.train.replicas.measuring import added, measured
 from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
@@ -96,12 +97,17 @@ class Worker(ResidentActor):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def begin(self, count: bool = False) -> None:
+    def begin(self, count: bool = False, evaluating: Evaluating | None = None) -> None:
         """Begin a step, from the beginning if it was begun before.
 
         Args:
             count: Count its operations; it is not taken.
+            evaluating: Compute the forward passes of an evaluation.
         """
+        if evaluating is not None and self._done.step != evaluating.step:
+            raise ContextLost("the stages of this device were made again, and have no weights yet")
+        self._evaluating = evaluating
+        self._sums: dict[str, float] = {}
         self._counter = None
         if count:
             from torch.utils.flop_counter import FlopCounterMode
@@ -112,6 +118,10 @@ class Worker(ResidentActor):
         self._open = True
         for stage in self._stages.values():
             stage.begin()
+            try:
+                stage.turn(evaluating is None)
+            except TypeError as error:  # all calls of this passage fail with it
+                self._failed = error
 
     def forward(
         self,
@@ -144,17 +154,30 @@ class Worker(ResidentActor):
         tensors = [self._input(value, given) for value in args]
         by_name = {name: self._input(value, given) for name, value in named.items()}
         seeded(seed_of(job.seed, step, number, micro))
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=job.precision == "bf16"):
-            outputs = stage.forward(micro, tensors, by_name)
-            mean = self._mean_loss(outputs, last[0]) if last is not None else None
-        if last is not None and mean is not None:
-            _, count, total = last
+        evaluating = self._evaluating
+        with (
+            torch.autocast(self._device.type, torch.bfloat16, enabled=job.precision == "bf16"),
+            torch.set_grad_enabled(evaluating is None),
+        ):
+            outputs = stage.forward(micro, tensors, by_name, keep=evaluating is None)
+            if last is not None:
+                return self._ended(stage, micro, outputs, *last)
+        names, values = _values(stage.ports, outputs, number)
+        if evaluating is None:
+            stage.backward_from(micro, values)
+        return Outputs(names, [self._sent(value, given, number + 1) for value in values])
+
+    def _ended(self, stage: Stage, micro: int, outputs: Any, targets: Any, count: int, total: int) -> Outputs:
+        """The last stage gave these outputs for ``count`` of ``total`` samples."""
+        wanted = outputs if self._loss_of is None else self._on_device(targets)
+        mean = self._mean_loss(outputs, wanted)
+        if self._evaluating is not None:
+            own = measured(self._evaluating.metrics, outputs, wanted, mean, count)
+            self._sums = added([self._sums, own])
+        else:
             stage.backward_from(micro, [mean * (count / total)])
             self._loss += mean.detach().double() * count
-            return Outputs(None, [])
-        names, values = _values(stage.ports, outputs, number)
-        stage.backward_from(micro, values)
-        return Outputs(names, [self._sent(value, given, number + 1) for value in values])
+        return Outputs(None, [])
 
     def backward(
         self, split: bool, number: int, micro: int, gradients: list[Value | None], so_far: list[Value | None]
@@ -182,6 +205,10 @@ class Worker(ResidentActor):
 
     def finish(self) -> Finished:
         """What the step gave here."""
+        if self._evaluating is not None:
+            with self._in_step():
+                self._open = False
+            return Finished(0.0, [], self._micros, 0, self._sums)
         with self._in_step():
             norms = [norm for stage in self._stages.values() for norm in stage.norms()]
             loss = float(self._loss)
@@ -253,7 +280,7 @@ class Worker(ResidentActor):
         if self._loss_of is None:
             loss: Any = loss_in(outputs)
         else:
-            loss = self._loss_of(outputs, self._on_device(targets))
+            loss = self._loss_of(outputs, targets)
         if not (isinstance(loss, self._torch.Tensor) and loss.numel() == 1):
             raise TypeError(f"the loss is {loss!r:.80}; it must be one number, the mean over the samples")
         return loss.reshape(())

@@ -11,6 +11,7 @@ from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
 from callboard.train.replicas.calls import every, together
+from callboard.train.replicas.measuring import added
 from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import Kept, State, check_alike, merged
@@ -153,6 +154,19 @@ class Members(Participants[Replica]):
             raise
         self.micros = tuple(step.micros for step in steps)
         return steps[0].update
+
+    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+        parts = zip(self.actors, self._parts(batch), strict=True)
+        try:
+            return self._sum(
+                await together((one.call(Replica.evaluate, step, own, metrics) for one, own in parts), self._abort)
+            )
+        except BaseException:  # what they do together has ended
+            self.doubt()
+            raise
+
+    def _sum(self, parts: list[dict[str, float]]) -> dict[str, float]:
+        return added(parts)
 
     async def load(self, kept: Kept) -> list[Update]:
         (state,) = kept.parts

@@ -103,6 +103,20 @@ class Participants(abc.ABC, Generic[A]):
         """
 
     @abc.abstractmethod
+    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+        """Loss and metrics of a batch after that step, each multiplied by the number of samples; changes nothing.
+
+        Args:
+            step: The last step.
+            batch: The samples.
+            metrics: See :func:`.measured`.
+
+        Raises:
+            ContextLost, DeviceStopped: A device was lost.
+            Exception: What the model, the loss or a metric raised.
+        """
+
+    @abc.abstractmethod
     async def load(self, kept: Kept) -> object:
         """Give all this state.
 

@@ -4,19 +4,21 @@ import copy
 import importlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import loss_in, loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
+from callboard.train.replicas.measuring import added, measured
 from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.reducer import Reducer
 from callboard.train.replicas.rehearsal import rehearse
@@ -171,21 +173,57 @@ class Replica(ResidentActor):
         """
         torch = self._torch
         self._buckets.zero()
-        rows = rows_of(batch)
-        size = self._job.micro_batch_size or max(1, rows)
-        loss = 0.0
-        for start in range(0, rows, size):
-            some = part(batch, slice(start, start + size))
-            count = min(size, rows - start)
-            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._job.precision == "bf16"):
+        loss, left = 0.0, rows_of(batch)
+        for some, count in self._micro_batches(batch):
+            left -= count
+            with self._autocast():
                 mean = self._mean_loss(some)
-            watched = last() if start + size >= rows else nullcontext()
+            watched = nullcontext() if left else last()
             with watched, torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
                 (mean * (count / total)).backward()
             loss += mean.detach().double() * count
         self._buckets.collect()
         self._averages.collect()
         return float(loss)
+
+    def _micro_batches(self, batch: Batch) -> Iterator[tuple[Batch, int]]:
+        rows = rows_of(batch)
+        size = self._job.micro_batch_size or max(1, rows)
+        for start in range(0, rows, size):
+            yield part(batch, slice(start, start + size)), min(size, rows - start)
+
+    def _autocast(self) -> Any:
+        return self._torch.autocast(self._device.type, self._torch.bfloat16, enabled=self._job.precision == "bf16")
+
+    def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+        """Loss and metrics of samples in evaluation mode, each multiplied by their number; changes nothing.
+
+        Args:
+            step: The last step; this replica must have its weights.
+            batch: Samples; may be none.
+            metrics: See :func:`.measured`.
+        """
+        if self.done().step != step:
+            raise ContextLost("the device was lost, and has no weights yet")
+        begun, _ = self._before
+        if begun > step:  # a step that was not completed has changed running means
+            self._restore(begun)
+        seeded(seed_of(self._job.seed, "evaluation", step))
+        parts = []
+        self._model.eval()
+        try:
+            with self._torch.no_grad():
+                for some, count in self._micro_batches(batch):
+                    with self._autocast():
+                        outputs, targets, loss = self._forward(some)
+                        parts.append(measured(metrics, self._whole_outputs(outputs), targets, loss, count))
+        finally:
+            self._model.train()
+        return added(parts)
+
+    def _whole_outputs(self, outputs: Any) -> Any:
+        """What metrics see."""
+        return outputs
 
     def flops(self, batch: Batch) -> float:
         """Operations of the forward and backward pass for a sample; changes nothing."""
@@ -231,16 +269,17 @@ class Replica(ResidentActor):
         return Buckets(self._parameters), Buckets(averages, of="values")
 
     def _mean_loss(self, batch: Batch) -> Any:
+        return self._forward(batch)[2]
+
+    def _forward(self, batch: Batch) -> tuple[Any, Any, Any]:
+        """The outputs for a batch, its targets (all of it, where the model gives its loss), and the mean loss."""
         given = self._on_device(batch)
-        if self._loss is None:
-            loss = loss_in(self._model(**given) if isinstance(given, dict) else self._model(*_several(given)))
-        else:
-            inputs, targets = given
-            outputs = self._model(**inputs) if isinstance(inputs, dict) else self._model(*_several(inputs))
-            loss = self._loss(outputs, targets)
+        inputs, targets = (given, given) if self._loss is None else given
+        outputs = self._model(**inputs) if isinstance(inputs, dict) else self._model(*_several(inputs))
+        loss = loss_in(outputs) if self._loss is None else self._loss(outputs, targets)
         if not (isinstance(loss, self._torch.Tensor) and loss.numel() == 1):
             raise TypeError(f"the loss is {loss!r:.80}; it must be one number, the mean over the samples")
-        return loss.reshape(())
+        return outputs, targets, loss.reshape(())
 
     def _on_device(self, value: Any) -> Any:
         if isinstance(value, tuple | list):

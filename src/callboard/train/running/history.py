@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from callboard.train.stats import StepStats
+from callboard.train.stats import Evaluation, StepStats
 
 __all__ = ["History"]
 
@@ -16,9 +16,11 @@ class History(NamedTuple):
 
     Attributes:
         steps: The figures of each step, in order.
+        evaluations: Those of the validation data, in order.
     """
 
     steps: Sequence[StepStats]
+    evaluations: Sequence[Evaluation] = ()
 
     @property
     def losses(self) -> list[float]:
@@ -56,7 +58,10 @@ class History(NamedTuple):
     def __str__(self) -> str:
         backs = [f"step {stats.step} undid {stats.undone}" for stats in self.steps if stats.undone]
         rolled = f"; rolled back: {', '.join(backs)}" if backs else ""
-        return f"{len(self.steps)} steps: {self.curve()}{rolled}"
+        last = (
+            f"; validation after step {self.evaluations[-1].step}: {self.evaluations[-1]}" if self.evaluations else ""
+        )
+        return f"{len(self.steps)} steps: {self.curve()}{rolled}{last}"
 
     def _repr_html_(self) -> str:
         points = self._points(300)

@@ -1,127 +1,164 @@
-"""``fit``: the loop over a data set, with progress and checkpoints."""
+"""``fit``: the loop over the data, with validation, progress and checkpoints."""
 
 import asyncio
 import inspect
-import operator
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from callboard.train.batches import Batch, data_set, rows_of
+import msgspec
+
+from callboard.train.running.feed import Feed
 from callboard.train.running.history import History
-from callboard.train.running.sampling import Cursor, batches
+from callboard.train.running.loggers import Loggers
+from callboard.train.running.sampling import Cursor, Read, passes
+from callboard.train.running.settings import Settings
+from callboard.train.running.sources import Source, source_of
+from callboard.train.running.validation import Validation
 from callboard.train.stats import StepStats
 
-__all__ = ["Steps", "figures", "fit", "steps_in"]
+if TYPE_CHECKING:
+    from callboard.train.trainer import Trainer
 
+__all__ = ["figures", "fit"]
 
-class Steps(Protocol):
-    """A trainer, as far as the loop knows it."""
-
-    cursor: Cursor
-    stopping: bool
-
-    @property
-    def steps(self) -> int: ...
-
-    async def step(self, batch: Batch) -> StepStats: ...
-    async def save(self, folder: str | Path, *, keep: int | None = None) -> Path: ...
+ITERATOR = b"iterator"
+"""The order of a cursor after batches of an iterator, of which none can be read again."""
 
 
 async def fit(
-    trainer: Steps,
-    data: Batch,
-    *,
-    batch_size: int,
-    epochs: int | None,
-    steps: int | None,
+    trainer: "Trainer",
+    data: Any,
+    settings: Settings,
     seed: int,
-    shuffle: bool,
-    checkpoints: str | Path | None,
-    every: int,
-    keep: int | None,
     progress: bool | None,
     on_step: Callable[[StepStats], Any] | None,
 ) -> History:
     """See :meth:`.DataParallelTrainer.fit`."""
-    arrays = data_set(data)
-    total = steps_in(rows_of(arrays), batch_size, epochs, steps)
-    if operator.index(every) < 1:
-        raise ValueError(f"fit: checkpoint_every is {every}; it is at least 1")
-    if keep is not None and keep < 1:
-        raise ValueError(f"fit: keep is {keep}; it is a number of checkpoints, at least 1, or None")
-    if checkpoints is not None:
-        os.makedirs(checkpoints, exist_ok=True)  # fails now, and not after the steps of hours
+    source = source_of(data, settings.batch_size, settings.shuffle, seed)
+    start, most = _start(trainer, source), settings.steps or sys.maxsize
+    total = settings.last_step(source)
+    if total is not None and source.count is not None:  # steps that were not fit's are no batches of it
+        total = min(trainer.steps + total - start.epoch * source.count - start.batch, most)
+    validation, loggers = Validation(trainer, settings), Loggers(settings.loggers)
+    saving = _Saving(trainer, settings)
     done: list[StepStats] = []
-    rest = total - _seen(trainer.cursor, rows_of(arrays), batch_size)  # steps that were not fit's are no batches of it
-    bar = _bar(progress, min(trainer.steps + rest, steps or sys.maxsize), trainer.steps)
-    saving: asyncio.Task[Path] | None = None
+    bar = _bar(progress, total, trainer.steps)
+    reads = passes(source, start, settings.passes(source), max(0, most - trainer.steps))
+    feed = trainer.feed = Feed(reads, source.interrupt)
     try:
-        for after, batch in batches(arrays, batch_size, _passes(epochs, steps), trainer.cursor, seed, shuffle):
-            if trainer.stopping or (steps is not None and trainer.steps >= steps):
+        async for read in feed:
+            if trainer.stopping or validation.over or trainer.steps >= most:
                 break
-            stats = await trainer.step(batch)
-            trainer.cursor = after
-            done.append(stats)
-            if on_step is not None:
-                said = on_step(stats)
-                if inspect.isawaitable(said):
-                    await said
-            if bar is not None:
-                bar.set_postfix_str(figures(stats), refresh=False)
-                bar.update()
-            if checkpoints is not None and stats.step % every == 0:
-                saving = await _one_more(saving, trainer, checkpoints, keep)
-        if checkpoints is not None and done and done[-1].step % every:
-            saving = await _one_more(saving, trainer, checkpoints, keep)
+            stats = None if read.arrays is None else await trainer.step(read.arrays)
+            trainer.cursor = _after(trainer.cursor, read, source)
+            if stats is not None:
+                done.append(stats)
+                saving.missing = True
+                await _tell(stats, on_step, loggers, bar, validation)
+            if validation.due(ended=not read.batch):
+                await _validate(validation, loggers, saving)
+            if stats is not None and stats.step % settings.checkpoint_every == 0:
+                await saving.begin()
+        if done and validation.missing and not trainer.stopping:
+            await _validate(validation, loggers, saving)
+        if done and saving.missing:
+            await saving.begin()
     finally:
-        trainer.stopping = False
+        trainer.stopping, trainer.feed = False, None
+        loggers.close()
         if bar is not None:
             bar.close()
-        if saving is not None:
-            await saving
-    return History(done)
+        try:
+            await feed.close()
+        finally:
+            await saving.end()
+    return History(done, validation.results)
 
 
-def _passes(epochs: int | None, steps: int | None) -> int:
-    """Passes over the data: one, where nothing else is said."""
-    return epochs or (1 if steps is None else sys.maxsize)
-
-
-def steps_in(rows: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
-    """The number of the last step of a run over this number of samples.
+def _start(trainer: "Trainer", source: Source) -> Cursor:
+    """Where reading begins.
 
     Raises:
-        ValueError: A number that is less than 1, or no sample.
+        ValueError: The checkpoint that was resumed is from the middle of an iterator.
     """
-    if not rows:
-        raise ValueError("fit: the data has no samples")
-    for name, value in (("batch_size", batch_size), ("epochs", epochs), ("steps", steps)):
-        if value is not None and operator.index(value) < 1:
-            raise ValueError(f"fit: {name} is {value}; it is at least 1")
-    of_passes = -(-rows // batch_size) * _passes(epochs, steps)
-    return min(of_passes, steps or sys.maxsize)
+    cursor = trainer.cursor
+    if not source.once:
+        return msgspec.structs.replace(cursor, order=b"") if cursor.order == ITERATOR else cursor
+    if cursor is trainer.resumed and (cursor.order == ITERATOR or cursor.epoch or cursor.batch):
+        raise ValueError(
+            "fit: data is an iterator, and training goes on from a checkpoint: which batches it gives next is not "
+            "known. Pass a DataLoader, a data set, or a function that gives the iterator from its beginning; or call "
+            "step for its batches"
+        )
+    return Cursor()
 
 
-def _seen(cursor: Cursor, rows: int, batch_size: int) -> int:
-    """Batches of the data set that were seen."""
-    return cursor.epoch * -(-rows // batch_size) + cursor.batch
+def _after(cursor: Cursor, read: Read, source: Source) -> Cursor:
+    if source.once:
+        return msgspec.structs.replace(cursor, order=ITERATOR)
+    return msgspec.structs.replace(cursor, epoch=read.epoch, batch=read.batch, order=read.order)
 
 
-async def _one_more(
-    saving: "asyncio.Task[Path] | None", trainer: Steps, folder: str | Path, keep: int | None
-) -> "asyncio.Task[Path]":
-    """Begin the next checkpoint once the one before is complete; its files are written beside the next steps."""
-    if saving is not None:
-        await saving
-    task = asyncio.ensure_future(trainer.save(folder, keep=keep))
-    await asyncio.sleep(0)  # it is in line for the weights, in front of the next step
-    return task
+async def _tell(
+    stats: StepStats, on_step: Callable[[StepStats], Any] | None, loggers: Loggers, bar: Any, validation: Validation
+) -> None:
+    """Tell all who want to know of a step."""
+    if on_step is not None:
+        said = on_step(stats)
+        if inspect.isawaitable(said):
+            await said
+    await loggers.tell(stats)
+    if bar is not None:
+        last = f", validation {validation.results[-1]}" if validation.results else ""
+        bar.set_postfix_str(figures(stats) + last, refresh=False)
+        bar.update()
 
 
-def _bar(progress: bool | None, total: int, done: int) -> Any:
+async def _validate(validation: Validation, loggers: Loggers, saving: "_Saving") -> None:
+    is_best = await validation.run()
+    await loggers.tell(validation.results[-1])
+    saving.missing = True  # also of the value so far
+    if is_best:
+        await saving.begin(best=True)
+
+
+class _Saving:
+    """Checkpoints, whose files are written beside the next steps, one after the other.
+
+    Attributes:
+        missing: There is none of the state of now.
+    """
+
+    def __init__(self, trainer: "Trainer", settings: Settings) -> None:
+        self._trainer = trainer
+        self._settings = settings
+        self._saving: asyncio.Task[Path] | None = None
+        if settings.checkpoints is not None:
+            os.makedirs(settings.checkpoints, exist_ok=True)  # fails now, and not after the steps of hours
+        self.missing = False
+
+    async def begin(self, *, best: bool = False) -> None:
+        """Begin the next one, once the one before is complete."""
+        folder, keep = self._settings.checkpoints, self._settings.keep
+        self.missing = best
+        if folder is None:
+            return
+        await self.end()
+        where = Path(folder, "best") if best else folder
+        self._saving = asyncio.ensure_future(self._trainer.save(where, keep=1 if best else keep))
+        await asyncio.sleep(0)  # it is in line for the weights, in front of the next step
+
+    async def end(self) -> None:
+        """Wait until it is written."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            await saving
+
+
+def _bar(progress: bool | None, total: int | None, done: int) -> Any:
     if progress is None:
         progress = sys.stderr.isatty()
     if not progress:

@@ -1,13 +1,13 @@
 """``TrainingRun``: a trainer with its data, as ``callboard train`` runs it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from callboard.train.batches import Batch, data_set, rows_of
 from callboard.train.running.history import History
-from callboard.train.running.loop import steps_in
+from callboard.train.running.settings import Settings
+from callboard.train.running.sources import source_of
 from callboard.train.stats import StepStats
 from callboard.train.trainer import Trainer
 
@@ -15,52 +15,39 @@ __all__ = ["TrainingRun"]
 
 
 @dataclass(frozen=True)
-class TrainingRun:
+class TrainingRun(Settings):
     """A trainer, its data, and how far it is to go: ``callboard train module:run`` runs it.
 
     ::
 
         run = cb.TrainingRun(cb.DataParallelTrainer(make_model, ...), (x, y), batch_size=64, epochs=10)
 
+    All other settings are those of :meth:`.DataParallelTrainer.fit`.
+
     Attributes:
         trainer: Not open; the run opens and closes it.
-        data, batch_size, epochs, steps, shuffle, checkpoint_every, keep: See :meth:`.DataParallelTrainer.fit`.
+        data: See :meth:`.DataParallelTrainer.fit`.
         checkpoints: Folder for checkpoints, and where ``--resume`` looks.
     """
 
     trainer: Trainer
-    data: Batch
-    batch_size: int
-    epochs: int | None = None
-    steps: int | None = None
-    shuffle: bool = True
-    checkpoints: str | Path = "checkpoints"
-    checkpoint_every: int = 100
-    keep: int | None = 3
+    data: Any
+    checkpoints: str | Path = field(default="checkpoints", kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.trainer, Trainer):
             raise TypeError(f"TrainingRun: trainer is {self.trainer!r:.80}; pass a cb.DataParallelTrainer, for example")
 
-    def total(self) -> int:
-        """The number of its last step.
+    def total(self) -> int | None:
+        """The number of its last step; None: the length of the data is not known.
 
         Raises:
-            TypeError, ValueError: Data that cannot be, or a number that is less than 1.
+            TypeError, ValueError: Data that cannot be.
         """
-        return steps_in(rows_of(data_set(self.data)), self.batch_size, self.epochs, self.steps)
+        return self.last_step(source_of(self.data, self.batch_size, self.shuffle, 0))
 
     async def fit(self, *, progress: bool | None, on_step: Callable[[StepStats], Any]) -> History:
         """Train; the trainer is open."""
-        return await self.trainer.fit(
-            self.data,
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-            steps=self.steps,
-            shuffle=self.shuffle,
-            checkpoints=self.checkpoints,
-            checkpoint_every=self.checkpoint_every,
-            keep=self.keep,
-            progress=progress,
-            on_step=on_step,
-        )
+        settings = {one.name: getattr(self, one.name) for one in fields(Settings)}
+        return await self.trainer.fit(self.data, **settings, progress=progress, on_step=on_step)

@@ -1,44 +1,84 @@
-"""``Cursor`` and ``batches``: the order in which a data set is seen, the same whenever it is asked for."""
+"""``Cursor`` and ``passes``: the order in which data is seen, the same whenever it is asked for."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Generator
+from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
-from callboard.train.batches import Batch, part, rows_of
+from callboard.train.batches import Batch, as_arrays
+from callboard.train.running.sources import Source
 
-__all__ = ["Cursor", "batches"]
+__all__ = ["Cursor", "passes"]
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where in the data training is.
+    """Where a run is, in its data and in its validation.
 
     Attributes:
         epoch: Passes that are complete.
         batch: Batches of this pass that were seen.
+        order: State of the data's random generators at the beginning of this pass; empty: it has none.
+        best: Lowest value that the evaluations of a run have had.
+        waited: Evaluations since that one.
     """
 
     epoch: int = 0
     batch: int = 0
+    order: bytes = b""
+    best: float = math.inf
+    waited: int = 0
 
 
-def batches(
-    data: Batch, batch_size: int, epochs: int, start: Cursor, seed: int, shuffle: bool
-) -> Iterator[tuple[Cursor, Batch]]:
-    """The batches from ``start`` on, each with the cursor after it.
+class Read(NamedTuple):
+    """What reading gave.
+
+    Attributes:
+        epoch, batch, order: Of the cursor after it.
+        arrays: The batch; None: a pass has ended.
+    """
+
+    epoch: int
+    batch: int
+    order: bytes
+    arrays: Batch | None
+
+
+def passes(source: Source, start: Cursor, epochs: int, most: int) -> Generator[Read, None, None]:
+    """The batches from ``start`` on.
 
     Args:
-        data: All samples, as one batch.
-        batch_size: Samples of a batch; the last one of a pass may have fewer.
-        epochs: Passes in total.
+        source: The data.
         start: Where to begin.
-        seed: With the number of the pass, it decides the order.
-        shuffle: A new order in each pass; else that of the data.
+        epochs: Passes in total.
+        most: No further batch is read after so many.
+
+    Raises:
+        ValueError: A pass without a batch, or with more of them than the data's length says.
+        Exception: What reading raised, with a note that says which batch was read.
     """
-    rows = rows_of(data)
-    count = -(-rows // batch_size)
-    for epoch in range(start.epoch, epochs):
-        order = np.random.default_rng([seed, epoch]).permutation(rows) if shuffle else np.arange(rows)
-        for batch in range(start.batch if epoch == start.epoch else 0, count):
-            after = Cursor(epoch, batch + 1) if batch + 1 < count else Cursor(epoch + 1, 0)
-            yield after, part(data, order[batch * batch_size : (batch + 1) * batch_size])
+    epoch, seen, order, left = start.epoch, start.batch, start.order, most
+    while epoch < epochs and left:
+        number = seen
+        try:
+            order = source.begin(epoch, order)
+            items = source.batches(epoch, seen)
+            for number, batch in enumerate(items, seen + 1):
+                arrays = as_arrays(batch)
+                left -= 1
+                if number == source.count:
+                    if next(items, None) is not None:
+                        raise ValueError(f"the data gives more batches in a pass than the {number} of its length")
+                    yield Read(epoch + 1, 0, source.state(), arrays)
+                    break
+                yield Read(epoch, number, order, arrays)
+                if not left:
+                    return
+            if not number:
+                raise ValueError("the data has no batch")
+        except Exception as error:  # of the data: it is the caller's
+            error.add_note(f"while batch {number + 1} of pass {epoch + 1} over the data was read")
+            raise
+        epoch, seen, order = epoch + 1, 0, source.state()
+        if number != source.count:
+            yield Read(epoch, 0, order, None)

@@ -29,7 +29,19 @@ def cut_model(model: Any, kinds: dict[str, str], flow: Flow) -> dict[str, Cut]:
     cutting = Cutting(model, flow.exchange.rank, flow.exchange.size)
     for name, kind in kinds.items():
         _BY_KIND[kind](name, modules[name], flow, cutting)
+    _call_all_modules(model)
     return cutting.finished()
+
+
+def _call_all_modules(model: Any) -> None:
+    """Have torch's transformer layers call their modules in evaluation, too.
+
+    They compute with the weights of their modules themselves otherwise ("fast path"), as if these were whole.
+    """
+    for module in model.modules():
+        for name, slow in (("activation_relu_or_gelu", 0), ("use_nested_tensor", False)):
+            if hasattr(module, name):
+                setattr(module, name, slow)
 
 
 def _column(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:

@@ -116,9 +116,21 @@ class TensorShard(Replica):
         with self._torch.autograd.set_multithreading_enabled(False):
             return super().flops(batch)
 
-    def _mean_loss(self, batch: Batch) -> Any:
+    def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+        found = super().evaluate(step, batch, metrics)
+        self._ctx.device.synchronize()  # a collective that has failed shows here
+        return found
+
+    def _forward(self, batch: Batch) -> tuple[Any, Any, Any]:
         with self._flow.checked():
-            return super()._mean_loss(batch)
+            return super()._forward(batch)
+
+    def _whole_outputs(self, outputs: Any) -> Any:
+        classes = self._flow.classes
+        if classes is None:
+            return outputs
+        lengths = [sum(stop - start for start, stop in pieces) for pieces in classes.pieces]
+        return self._exchange.all_gather(outputs, 1, lengths)  # the axis of the classes, as the loss has it
 
     def _norm(self) -> float:
         """L2 norm of the whole gradient, the same number on all shards."""

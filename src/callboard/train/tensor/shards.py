@@ -50,6 +50,9 @@ class Shards(Members):
     def _parts(self, batch: Batch) -> list[Batch]:
         return [batch] * len(self.actors)
 
+    def _sum(self, parts: list[dict[str, float]]) -> dict[str, float]:
+        return parts[0]
+
     async def load(self, kept: Kept) -> list[Update]:
         assert self._division is not None
         parts = kept.parts

@@ -1,0 +1,319 @@
+"""``Steps``: steps that survive lost devices."""
+
+import asyncio
+import itertools
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from callboard.actors.handles import Handle
+from callboard.core.errors import ContextLost, DeviceStopped
+from callboard.device.client.handle import Device
+from callboard.events.kinds import MARK
+from callboard.events.ring import EVENTS, now
+from callboard.train.batches import Batch, as_arrays, rows_of, tokens_of
+from callboard.train.errors import NotFinite, TrainerClosed
+from callboard.train.job import Job
+from callboard.train.opening import Opened
+from callboard.train.replicas.participants import Participants
+from callboard.train.replicas.replica import Update
+from callboard.train.replicas.snapshots import Snapshots
+from callboard.train.states import Kept, State
+from callboard.train.stats import StepRecovery, StepStats
+
+__all__ = ["Steps"]
+
+_log = logging.getLogger(__name__)
+
+REPEATS = 20
+"""Losses in a row after which a step fails."""
+
+SKIPPED = 10
+"""Steps in a row that may be skipped."""
+
+S = TypeVar("S", State, Kept)
+T = TypeVar("T")
+
+
+class Steps(Handle):
+    """A trainer as far as it takes steps. Subclasses say who takes part, and how these take one.
+
+    Args:
+        name: The class of the trainer, for errors.
+        job: What is trained, and how.
+        devices, not_finite, snapshot_every, flops_per_sample, peak_flops: See :class:`.DataParallelTrainer`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        job: Job,
+        devices: Sequence[Device | str],
+        not_finite: str,
+        snapshot_every: int,
+        flops_per_sample: float | None,
+        peak_flops: float | None,
+    ) -> None:
+        job.check(name)
+        if not_finite not in ("skip", "stop", "roll_back"):
+            raise ValueError(f"{name}: not_finite is {not_finite!r}; use 'skip', 'stop' or 'roll_back'")
+        for key, value in (("flops_per_sample", flops_per_sample), ("peak_flops", peak_flops)):
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name}: {key} is {value}; it is a number above 0, or None")
+        self._job = job
+        self._opened = Opened(name, devices)
+        self._not_finite = not_finite
+        self._snapshots = Snapshots(snapshot_every)
+        self._members: Participants[Any] | None = None
+        self._lock = asyncio.Lock()
+        self._done = 0
+        self._skipped = 0
+        self._flops = flops_per_sample
+        self._peak = peak_flops
+
+    def _participants(self, job: Job) -> Participants[Any]:
+        """Those that take steps, of no device yet."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        try:
+            devices = await self._opened.open()
+            members = self._members = self._participants(self._job.with_threads(threads(devices)))
+            await members.change(devices)
+            await self._until_agreed(members)
+            await self._snapshot(members)
+        except BaseException:  # also a cancelled start gives its devices back
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop the actors; close the devices that the trainer has opened. A step that runs fails."""
+        members, self._members = self._members, None
+        if members is not None:
+            await members.close()
+        await self._opened.close()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that take part, in the order of their actors."""
+        return tuple(self._training().devices)
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+        return self._done
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    async def step(self, batch: Batch) -> StepStats:
+        """Train with one batch. Steps are done one after the other, in the order of the calls.
+
+        Args:
+            batch: ``(inputs, targets)``, or what the model takes if ``loss`` is None: arrays or tensors with one row
+                for each sample, in tuples or dicts. Floating-point arrays get the dtype of the model's parameters.
+
+        Raises:
+            TypeError, ValueError: A batch that cannot be.
+            NotFinite: See ``not_finite``.
+            Exception: What the model, the loss or the optimizer raised; the weights are as before, as they are when a
+                step was cancelled.
+            DeviceStopped: The last device has stopped for good.
+        """
+        arrays = as_arrays(batch)
+        if not rows_of(arrays):
+            raise ValueError("the batch has no samples")
+        async with self._lock:
+            members, began = self._training(), time.perf_counter_ns()
+            members.laps.begin()
+            await self._as_before(members)
+            await self._count_flops(members, arrays)
+            update, repeats = await self._repeated(members, arrays)
+            self._done += 1
+            stats = self._stats(members, update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
+            self._snapshots.keep(arrays, stats.step_micros / 1e6)
+            if stats.skipped:
+                if self._not_finite == "roll_back":
+                    undone = len(self._snapshots.since(0)) - 1
+                    stats = msgspec.structs.replace(stats, undone=undone)
+                await self._after_skipped(members, stats)
+            else:
+                self._skipped = 0
+                if self._snapshots.due(early=not members.copied and self._not_finite != "roll_back"):
+                    await self._snapshot(members)
+            return stats
+
+    async def _change(self, devices: Sequence[Device | str]) -> None:
+        """Train on these devices from the next step on."""
+        async with self._lock:
+            members = self._training()
+            await self._snapshot(members)
+            opened = await self._opened.open(devices)
+            await members.change(opened)
+            await self._until_agreed(members)
+            await self._opened.close_others()
+
+    async def _repeated(self, members: Participants[Any], batch: Batch) -> tuple[Update, int]:
+        """The update, and how many losses came before it."""
+        for repeats in itertools.count():
+            try:
+                return await self._attempt(members, batch), repeats
+            except (ContextLost, DeviceStopped) as error:
+                members.laps.lap("noticed")
+                self._check_repeat(error, repeats)
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, members: Participants[Any], batch: Batch) -> Update:
+        number = self._done + 1
+        if not members.agreed:
+            update = await self._agree(members)
+            if update.step == number:  # a survivor took the step
+                return update
+        return await members.take(number, batch)
+
+    async def _as_before(self, members: Participants[Any]) -> None:
+        """All in the state after the last step, if one failed or was cancelled while it was being applied."""
+        if members.begun > self._done:
+            await self._load(members)
+            members.doubt()
+            await self._until_agreed(members)
+            members.begun = 0
+
+    async def _until_agreed(self, members: Participants[Any]) -> None:
+        for repeats in itertools.count():
+            try:
+                await self._agree(members)
+                return
+            except ContextLost as error:
+                self._check_repeat(error, repeats)
+
+    async def _agree(self, members: Participants[Any]) -> Update:
+        """All in the state after the last step, or after the one that is being done."""
+        update = await members.agree(self._snapshots.state)
+        batches = self._snapshots.since(update.step)
+        members.laps.repeat(len(batches))
+        for number, batch in zip(range(update.step + 1, self._done + 1), batches, strict=False):
+            update = await members.take(number, batch)
+        return update
+
+    def _check_repeat(self, error: Exception, repeats: int) -> None:
+        if repeats >= REPEATS or self._members is None:
+            raise error
+        _log.warning("step %d begins again: %s", self._done + 1, error)
+
+    def _stats(self, members: Participants[Any], update: Update, batch: Batch, micros: int, repeats: int) -> StepStats:
+        rows = rows_of(batch)
+        recovery = members.laps.recovery()
+        if recovery is not None:
+            _tell(self._done, recovery)
+        return StepStats(
+            step=self._done,
+            loss=update.loss,
+            grad_norm=update.norm,
+            lr=update.lr,
+            samples=rows,
+            tokens=tokens_of(batch),
+            flops=None if self._flops is None else self._flops * rows,
+            peak_flops=None if self._peak is None else self._peak * len(members.devices),
+            step_micros=micros,
+            skipped=update.skipped,
+            repeats=repeats,
+            recovery=recovery,
+            replica_micros=members.micros,
+            devices=tuple(device.name for device in members.devices),
+        )
+
+    async def _count_flops(self, members: Participants[Any], batch: Batch) -> None:
+        """Count the operations of a sample, once, if they are needed and were not given."""
+        if self._peak is not None and self._flops is None:
+            self._flops = await self._survived(members, lambda: members.flops(batch))
+
+    async def _after_skipped(self, members: Participants[Any], stats: StepStats) -> None:
+        self._skipped += 1
+        _log.warning("step %d was skipped: its gradient is not finite (loss %s)", stats.step, stats.loss)
+        if self._not_finite == "roll_back":
+            await self._roll_back(members)
+        if self._not_finite == "stop" or self._skipped >= SKIPPED:
+            raise NotFinite(
+                f"step {stats.step}: the gradient is not finite (loss {stats.loss}), for {self._skipped} steps in a "
+                "row; the weights are those before them. Lower the step size, set gradient_clip, or look for NaN in "
+                "the batch"
+            )
+
+    async def _roll_back(self, members: Participants[Any]) -> None:
+        """Back to the weights of the last snapshot; the number of steps goes on."""
+        state = self._snapshots.state
+        assert state is not None  # taken when the trainer was opened
+        self._snapshots.take(state.at(self._done))
+        members.begun = self._done + 1
+        await self._load(members)
+        members.begun = 0
+
+    async def _load(self, members: Participants[Any]) -> None:
+        """Give all the last snapshot."""
+        state = self._snapshots.state
+        assert state is not None  # taken when the trainer was opened
+        for repeats in itertools.count():
+            try:
+                await members.load(state)
+                return
+            except (ContextLost, DeviceStopped) as error:
+                members.doubt()
+                self._check_repeat(error, repeats)
+                await self._until_agreed(members)
+
+    async def _settled(self, members: Participants[Any], read: Callable[[], Awaitable[S]]) -> S:
+        """What is read is of the last step."""
+
+        async def of_now() -> S:
+            state = await read()
+            if state.step != self._done:
+                raise ContextLost("a device was lost while the state was being read")
+            return state
+
+        await self._as_before(members)
+        return await self._survived(members, of_now)
+
+    async def _survived(self, members: Participants[Any], call: Callable[[], Awaitable[T]]) -> T:
+        """What a call gives that changes nothing; it is made again after a loss, when all have the last state."""
+        for repeats in itertools.count():
+            try:
+                if not members.agreed:
+                    await self._agree(members)
+                return await call()
+            except (ContextLost, DeviceStopped) as error:
+                members.doubt()
+                self._check_repeat(error, repeats)
+        raise AssertionError("unreachable")
+
+    async def _snapshot(self, members: Participants[Any]) -> None:
+        self._snapshots.take(await self._settled(members, members.keep))
+
+    def _training(self) -> Participants[Any]:
+        if self._members is None:
+            raise TrainerClosed("the trainer is not open; use it inside `async with`")
+        return self._members
+
+
+def _tell(step: int, recovery: StepRecovery) -> None:
+    _log.warning("step %d was done after a loss, in %s", step, recovery)
+    ring = EVENTS.ring
+    if ring is not None:
+        values = {"step": step, **msgspec.structs.asdict(recovery)}
+        ring.append((next(ring.numbers), now(), MARK, "training", "recovery", values))
+
+
+def threads(devices: Sequence[Device]) -> int | None:
+    """Threads that torch gets in each host, so that the hosts of CPU devices share the cores."""
+    hosts = [device for device in devices if device.backend == "cpu" and device.config.isolation == "process"]
+    return max(1, (os.cpu_count() or 1) // len(hosts)) if hosts else None

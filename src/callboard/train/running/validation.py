@@ -1,0 +1,130 @@
+"""``evaluate``: means over a data set; ``Validation``: those of a run, and what follows from them."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from callboard.actors.errors import returned
+from callboard.train.batches import Batch, rows_of
+from callboard.train.replicas.measuring import LOSS, Metric, packed
+from callboard.train.running.feed import Feed
+from callboard.train.running.sampling import Cursor, passes
+from callboard.train.running.settings import Settings
+from callboard.train.running.sources import Source, source_of
+from callboard.train.stats import Evaluation
+
+if TYPE_CHECKING:
+    from callboard.train.trainer import Trainer
+
+__all__ = ["Validation", "evaluate", "source_to_evaluate"]
+
+BATCH = 64
+"""Samples of a batch of an evaluation, if nothing else is said."""
+
+
+async def evaluate(
+    source: Source,
+    metrics: Mapping[str, Metric] | None,
+    step: int,
+    measure: Callable[[Batch, bytes], Awaitable[Mapping[str, float]]],
+) -> Evaluation:
+    """Means over all samples of a pass.
+
+    Args:
+        source: The data.
+        metrics: Functions of outputs and targets, by name.
+        step: The last step.
+        measure: Gives loss and metrics of a batch, multiplied by its samples.
+    """
+    code, began, samples = packed(metrics), time.perf_counter_ns(), 0
+    total: Counter[str] = Counter()
+    feed = Feed(passes(source, Cursor(), 1, sys.maxsize), source.interrupt)
+    try:
+        async for read in feed:
+            if read.arrays is not None and rows_of(read.arrays):
+                samples += rows_of(read.arrays)
+                for name, value in (await measure(read.arrays, code)).items():
+                    total[name] += value  # type: ignore[assignment]  # a Counter adds up any numbers
+    finally:
+        await feed.close()
+    if not samples:
+        raise ValueError("evaluate: the data has no samples")
+    means = {name: value / samples for name, value in total.items()}
+    micros = (time.perf_counter_ns() - began) // 1000
+    return Evaluation(step=step, loss=means.pop(LOSS), samples=samples, micros=micros, metrics=means)
+
+
+def source_to_evaluate(data: Any, batch_size: int | None, what: str = "data", usual: int | None = None) -> Source:
+    """The data of an evaluation, in its own order; arguments as for :func:`.source_of`."""
+    return source_of(data, batch_size, None, 0, what, usual or BATCH)
+
+
+class Validation:
+    """The evaluations of a run.
+
+    Args:
+        trainer: What is evaluated; its cursor has the best value so far.
+        settings: Of the run.
+
+    Attributes:
+        results: What the evaluations gave.
+    """
+
+    def __init__(self, trainer: "Trainer", settings: Settings) -> None:
+        self.results: list[Evaluation] = []
+        self._trainer = trainer
+        self._settings = settings
+        if settings.validate is not None:
+            packed(settings.metrics)
+            if self._source().once:
+                raise ValueError(
+                    "fit: validate is an iterator, which gives its batches once; pass a data set, a loader, or a "
+                    "function that gives the iterator"
+                )
+
+    @property
+    def over(self) -> bool:
+        """So many evaluations in a row were not the best that the run is to end."""
+        patience = self._settings.patience
+        return patience is not None and self._trainer.cursor.waited >= patience
+
+    def due(self, *, ended: bool) -> bool:
+        """It is time for one, after a step.
+
+        Args:
+            ended: A pass over the data has ended.
+        """
+        every = self._settings.validate_every
+        return self.missing and (ended if every is None else self._trainer.steps % every == 0)
+
+    @property
+    def missing(self) -> bool:
+        """There is none of the weights of now."""
+        done = self.results[-1].step if self.results else -1
+        return self._settings.validate is not None and done < self._trainer.steps
+
+    async def run(self) -> bool:
+        """Evaluate; True if it is the best so far."""
+        settings, trainer = self._settings, self._trainer
+        found = await trainer.evaluate(self._source(), metrics=settings.metrics)
+        self.results.append(found)
+        value = found.loss if settings.monitor is None else _number(settings.monitor(found))
+        cursor = trainer.cursor
+        is_best = value < cursor.best
+        best, waited = (value, 0) if is_best else (cursor.best, cursor.waited + 1)
+        trainer.cursor = msgspec.structs.replace(cursor, best=best, waited=waited)
+        return is_best
+
+    def _source(self) -> Source:
+        return source_to_evaluate(self._settings.validate, None, "validate", self._settings.batch_size)
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise returned("monitor", value, "a number; the lowest is the best") from None
