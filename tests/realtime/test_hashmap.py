@@ -150,8 +150,8 @@ static int atomicAdd(int *at, int by) { int was = *at; *at += by; return was; }
 class Texts:
     """The CUDA texts, called as :mod:`.plain` is."""
 
-    def claim(self, query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: int) -> None:
-        launch(cuda.CLAIM, "claim", len(query), query, keys, tag, slot, order, *query.shape, len(tag), claiming)
+    def claim(self, query: Any, keys: Any, tag: Any, slot: Any, order: Any, how: int) -> None:
+        launch(cuda.CLAIM, "claim", len(query), query, keys, tag, slot, order, *query.shape, len(tag), how)
 
     def apply(
         self, slots: Any, order: Any, query: Any, given: Any, keys: Any, tag: Any, values: Any, *more: Any
@@ -194,7 +194,7 @@ def test_the_other_bodies_do_what_numpy_does(make: Callable[[], Any]) -> None:
                 part = slice(0, 7) if how == plain.ERASE else slice(how, 20)
                 some = np.ascontiguousarray(query[part])
                 n = len(some)
-                by.claim(some, keys, tag, slot[:n], order[:n], int(how != plain.ERASE))
+                by.claim(some, keys, tag, slot[:n], order[:n], how)
                 by.apply(slot[:n], order[:n], some, np.ascontiguousarray(given[part]), keys, tag, values, counts, how)
                 found, out = np.zeros(20, "u1"), np.zeros((20, 2), "f4")
                 by.find(query, keys, tag, values, found, out)

@@ -306,7 +306,7 @@ class GpuHashMapActor(Asked):
         if not len(words):
             return np.zeros(0, bool), self._nothing()[:0]
         found, values = (await self._commands.run(lambda: Command(partial(searched, words)))).value
-        return found.astype(bool), values
+        return found.view(bool), values
 
     async def _contained(self, words: Words) -> NDArray[np.bool_]:
         if not len(words):
