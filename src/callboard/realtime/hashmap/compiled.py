@@ -7,12 +7,9 @@ looked at, and changes need one pass: :func:`claim` leaves them to :func:`apply`
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from callboard.realtime.base.engines import jit, jit_inlined, spread
+from callboard.realtime.base.vectors import fetch
 
 __all__ = ["apply", "claim", "find", "rehash"]
 
@@ -26,22 +23,6 @@ GRAIN = 10_000
 RANGES = 64
 """Parts of the table that a thread has for itself while keys change; the same for any number of threads."""
 LEAST_RANGE = 1 << 12
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def fetch(_: Any, array: Any, index: Any) -> Any:
-    """Have an element of a row-major array brought into the cache, without waiting."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        held = make_array(signature.args[0])(context, builder, arguments[0])
-        pointer, number = cgutils.voidptr_t, ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        instruction = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        at = builder.bitcast(builder.gep(held.data, [arguments[1]]), pointer)
-        builder.call(instruction, [at, number(1), number(3), number(1)])  # to be written, kept near, data
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), build
 
 
 @jit_inlined
