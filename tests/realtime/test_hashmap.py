@@ -240,5 +240,6 @@ async def test_answers_that_were_lent_outlive_their_device() -> None:
         again = await table.find(keys)
         values[0] = 5  # the caller's own
         assert (await table.find(keys)).values[0] == 7
-    assert found.all() and (again.values == 7).all()
+    assert found.all()
+    assert (again.values == 7).all()
     np.testing.assert_array_equal(values[1:], keys[1:])

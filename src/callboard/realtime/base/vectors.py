@@ -16,8 +16,8 @@ LANES = 64
 def lanes(_: Any) -> Any:
     """Room for ``LANES`` f32 on the stack of the function that calls this, until it returns.
 
-    The compiler sees that no argument overlaps it. So a loop that reads arrays anywhere, and writes here, becomes vector
-    code, which one that writes to an argument does not.
+    The compiler sees that no argument overlaps it. So a loop that reads arrays anywhere, and writes here, becomes
+    vector code, which one that writes to an argument does not.
     """
     kind = types.Array(types.float32, 1, "C")
 

@@ -120,8 +120,8 @@ def between(at: Any, half: Any, inverse: Any, span: Any, top: Any, extent: Any) 
     """
     at = at + half
     at = at - np.floor(at * inverse) * span
-    at = at if at > ZERO else ZERO
-    at = at if at < top else top
+    at = at if at > ZERO else ZERO  # noqa: FURB136 -- 0 for what is no number
+    at = at if at < top else top  # noqa: FURB136
     first = np.uint32(np.int32(at))
     part = at - np.float32(np.int32(first))
     first = first - extent if first >= extent else first

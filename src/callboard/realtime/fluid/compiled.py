@@ -232,19 +232,19 @@ def smooth(p: Any, b: Any, weights: Any, odd: Any, colour: Any) -> None:
                         got[n] = row[i] if keeps else (total - given[i]) / weight
                     for n in range(m):
                         row[begin + n] = got[n]
-                for i in (0, w - 1):
-                    if i & 1 == mine:
-                        total, weight = _around(p, weights, k, j, i)
+                for end in (0, w - 1):
+                    if end & 1 == mine:
+                        total, weight = _around(p, weights, k, j, end)
                         if weight > ZERO:
-                            row[i] = (total - given[i]) / weight
+                            row[end] = (total - given[end]) / weight
                 continue
             first, step = ((colour - j - k) & 1, 2) if odd == 0 else (0, 1)
-            for i in range(first, w, step):
-                if odd and _colour(k, j, i, p.shape, odd) != colour:
+            for at in range(first, w, step):
+                if odd and _colour(k, j, at, p.shape, odd) != colour:
                     continue
-                total, weight = _around(p, weights, k, j, i)
+                total, weight = _around(p, weights, k, j, at)
                 if weight > ZERO:
-                    p[k, j, i] = (total - b[k, j, i]) / weight
+                    p[k, j, at] = (total - b[k, j, at]) / weight
 
 
 @jit

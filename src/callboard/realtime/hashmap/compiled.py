@@ -1,7 +1,7 @@
 """A table of open addressing compiled by Numba: as :mod:`.plain`, key by key, on several threads.
 
-What a key costs is the wait for its slot, which is in no cache. So the slots of the keys to come are fetched while one is
-looked at, and changes need one pass: :func:`claim` leaves them to :func:`apply`.
+What a key costs is the wait for its slot, which is in no cache. So the slots of the keys to come are fetched while one
+is looked at, and changes need one pass: :func:`claim` leaves them to :func:`apply`.
 """
 
 from typing import Any
