@@ -194,7 +194,7 @@ def compiled() -> Any:
 
 
 @pytest.mark.parametrize("make", [compiled, Texts])
-@pytest.mark.parametrize("shape", [(1, 6, 9), (5, 4, 3)])
+@pytest.mark.parametrize("shape", [(1, 6, 9), (1, 4, 140), (5, 4, 3)])
 def test_the_other_bodies_compute_what_numpy_does(make: Callable[[], Any], shape: tuple[int, int, int]) -> None:
     other, draw = make(), np.random.default_rng(2)
     config = cb.FluidConfig(

@@ -150,8 +150,8 @@ static int atomicAdd(int *at, int by) { int was = *at; *at += by; return was; }
 class Texts:
     """The CUDA texts, called as :mod:`.plain` is."""
 
-    def claim(self, query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: int) -> None:
-        launch(cuda.CLAIM, "claim", len(query), query, keys, tag, slot, order, *query.shape, len(tag), claiming)
+    def claim(self, query: Any, keys: Any, tag: Any, slot: Any, order: Any, how: int) -> None:
+        launch(cuda.CLAIM, "claim", len(query), query, keys, tag, slot, order, *query.shape, len(tag), how)
 
     def apply(
         self, slots: Any, order: Any, query: Any, given: Any, keys: Any, tag: Any, values: Any, *more: Any
@@ -194,7 +194,7 @@ def test_the_other_bodies_do_what_numpy_does(make: Callable[[], Any]) -> None:
                 part = slice(0, 7) if how == plain.ERASE else slice(how, 20)
                 some = np.ascontiguousarray(query[part])
                 n = len(some)
-                by.claim(some, keys, tag, slot[:n], order[:n], int(how != plain.ERASE))
+                by.claim(some, keys, tag, slot[:n], order[:n], how)
                 by.apply(slot[:n], order[:n], some, np.ascontiguousarray(given[part]), keys, tag, values, counts, how)
                 found, out = np.zeros(20, "u1"), np.zeros((20, 2), "f4")
                 by.find(query, keys, tag, values, found, out)
@@ -206,3 +206,40 @@ def test_the_other_bodies_do_what_numpy_does(make: Callable[[], Any]) -> None:
             outcomes.append([*seen, found, out, counts])
         for one, other in zip(*outcomes, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_ranges_of_a_table_change_on_several_threads_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = compiled()
+    monkeypatch.setattr(table, "GRAIN", 1)
+    draw = np.random.default_rng(0)
+    query = draw.integers(0, 9000, (12000, 1)).astype("u8")  # 8192 slots in two ranges, 6600 keys, of which many go on
+    given = np.arange(12000.0)[:, None]
+    outcomes = []
+    for by in (plain, table):
+        keys, tag, values = np.zeros((1 << 13, 1), "u8"), np.zeros(1 << 13, "i4"), np.zeros((1 << 13, 1))
+        counts = np.zeros(2, "i4")
+        for how, part in ((plain.ADD, query), (plain.ERASE, query[:500]), (plain.KEEP, query), (plain.ASSIGN, query)):
+            n = len(part)
+            slot, order = np.zeros((2, n), "i4")
+            by.claim(part, keys, tag, slot, order, how)
+            by.apply(slot, order, part, given[:n], keys, tag, values, counts, how)
+            found, out = np.zeros(n, "u1"), np.zeros((n, 1))
+            by.find(part, keys, tag, values, found, out)
+            outcomes.append([found, out, counts.copy()])
+    for one, other in zip(outcomes[:4], outcomes[4:], strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+async def test_answers_that_were_lent_outlive_their_device() -> None:
+    keys = np.arange(200_000, dtype="u8")
+    async with cb.device("cpu", isolation="thread") as gpu, cb.GpuHashMapActor(gpu, value="i8") as table:
+        await table.insert_or_assign(keys, keys.astype("i8"))
+        values, found = await table.find(keys)
+        await table.insert_or_assign(keys, 7)
+        again = await table.find(keys)
+        values[0] = 5  # the caller's own
+        assert (await table.find(keys)).values[0] == 7
+    assert found.all()
+    assert (again.values == 7).all()
+    np.testing.assert_array_equal(values[1:], keys[1:])

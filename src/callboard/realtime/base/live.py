@@ -1,17 +1,38 @@
 """``Live``: the arrays of a simulation in one generation of a device, and the recording of its step."""
 
 import asyncio
+import contextlib
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.rule import HostArrays, Rule
 
-__all__ = ["Live"]
+__all__ = ["Live", "fetched", "lent"]
 
 C = TypeVar("C")
+LARGE = 1 << 20
+"""Bytes that take longer to copy than to lend."""
+
+
+def lent(device: Device, array: NDArray[Any]) -> GpuRef:
+    """An array that nobody changes any more, on the device; a large one is not copied to a CPU in this process."""
+    if array.nbytes >= LARGE and device.backend == "cpu" and device.isolation == "thread":
+        with contextlib.suppress(BufferError):  # no context is ready: a copy waits for one
+            return device.adopt(array)
+    return device.put(array)
+
+
+async def fetched(device: Device, ref: GpuRef) -> NDArray[Any]:
+    """The elements, for a caller who may change them. Later ops must not write the array."""
+    if ref.nbytes >= LARGE and device.backend == "cpu" and device.isolation == "thread":
+        await ref
+        return device.host_view(ref)
+    found = np.asarray(await ref.get())
+    return found if found.flags.writeable else found.copy()
 
 
 class Live(Generic[C]):

@@ -5,7 +5,7 @@ import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from callboard.actors.clock import Clock, LoopClock
 from callboard.device.client.handle import Device
 from callboard.realtime.base import messages, saving
-from callboard.realtime.base.asking import Asked
+from callboard.realtime.base.asking import Commanded
 from callboard.realtime.base.checks import count, number
 from callboard.realtime.base.commands import Commands
 from callboard.realtime.base.history import Command, Kept
@@ -51,7 +51,7 @@ class Frame(NamedTuple):
     dropped: int
 
 
-class Simulation(Asked, Generic[C, S]):
+class Simulation(Commanded, Generic[C, S]):
     """A state on a device that goes on step by step.
 
     The state is in arrays of the device, and the steps are replays of a recording: no data comes to the host between
@@ -93,34 +93,16 @@ class Simulation(Asked, Generic[C, S]):
         snapshot_every: int = 60,
         clock: Clock | None = None,
     ) -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"{rule.name}: device is {device!r:.80}; pass an open device, such as that of cb.device()")
-        self._device, self._rule = device, rule
+        super().__init__(device)
+        self._rule = rule
         self._dt = number("dt", dt, above=0.0)
         self._clock = clock or LoopClock()
         self._first = rule.state(config) if state is None else state
         rule.check_state(self._first, config)
         kept = Kept(0, 0.0, config, self._first)
-        self._commands = Commands(device, rule, kept, count("snapshot_every", snapshot_every))
+        self._commands: Commands[C] = Commands(device, rule, kept, count("snapshot_every", snapshot_every))
         self._drawn = self._skipped = self._dropped = 0
         self._budget = 0.0
-
-    # -- life ----------------------------------------------------------------------------------------------------------
-
-    async def start(self) -> Self:
-        """Put the state on the device."""
-        await self._commands.start()
-        return self
-
-    async def stop(self) -> None:
-        """Take no more commands, and give the device's memory back."""
-        await self._commands.stop()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     # -- commands ------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Moving fields along a flow, compiled by Numba: as :mod:`.plain`, cell by cell, on several threads.
 
-A flow in a plane has code of its own: short functions that are inlined, about four times as fast as the general ones.
+A flow in a plane has code of its own, whose loops become vector code: about five times as fast as the general one.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from callboard.realtime.base.engines import jit, jit_inlined, spread
+from callboard.realtime.base.vectors import LANES, lanes
 
 __all__ = ["advect", "correct", "near"]
 
@@ -108,54 +109,24 @@ def _trace(u: Any, fluid: Any, x: Any, y: Any, z: Any, stagger: Any, scale: Any,
 
 
 @jit_inlined
-def between(at: Any, staggered: Any, extent: Any, periodic: Any) -> Any:
-    """As :func:`_corner`."""
-    if staggered:
-        at = at + HALF
-    if not periodic:
-        at = min(max(at, ZERO), np.float32(extent if staggered else extent - 1))
-    low = np.floor(at)
-    first = np.int64(low)
-    if periodic:
-        if first < 0 or first >= extent:
-            first = first % extent
-    elif first >= extent:
-        first -= extent
-    return first, first + 1 if first + 1 < extent else 0, np.float32(at - low)
+def between(at: Any, half: Any, inverse: Any, span: Any, top: Any, extent: Any) -> Any:
+    """As :func:`_corner`, without a branch; a place that is no number is 0.
 
-
-@jit_inlined
-def mixed(f: Any, x: Any, y: Any, stagger: Any, periodic: Any) -> Any:
-    """As :func:`_sample`."""
-    h, w = f.shape
-    x0, x1, px = between(x, stagger == 0, w, periodic & 1)
-    y0, y1, py = between(y, stagger == 1, h, periodic & 2)
-    a, b, c, e = f[y0, x0], f[y0, x1], f[y1, x0], f[y1, x1]
-    low, high = min(a, b, c, e), max(a, b, c, e)
-    a += px * (b - a)
-    c += px * (e - c)
-    return a + py * (c - a), low, high
-
-
-@jit_inlined
-def traced(ux: Any, uy: Any, fluid: Any, x: Any, y: Any, scale: Any, periodic: Any, solid: Any) -> Any:
-    """As :func:`_trace`, from the place itself."""
-    half = HALF * scale
-    hx = x - half * mixed(ux, x, y, 0, periodic)[0]
-    hy = y - half * mixed(uy, x, y, 1, periodic)[0]
-    wx, wy = -scale * mixed(ux, hx, hy, 0, periodic)[0], -scale * mixed(uy, hx, hy, 1, periodic)[0]
-    part = ONE
-    if solid:
-        h, w = fluid.shape
-        shorter = REACH / max(np.sqrt(wx * wx + wy * wy), REACH)
-        wx, wy = wx * shorter, wy * shorter
-        part = ZERO
-        for n in range(1, 17):
-            way = np.float32(n) / CHECKS
-            if not fluid[_cell(y + way * wy, h, periodic & 2), _cell(x + way * wx, w, periodic & 1)] > ZERO:
-                break
-            part = way
-    return x + wx * part, y + wy * part
+    Args:
+        half: 0.5 where values are on faces, else 0.
+        inverse, extent: Of the number of cells along this axis.
+        span: That number along an axis that is periodic, else 0.
+        top: The last place.
+    """
+    at = at + half
+    at = at - np.floor(at * inverse) * span
+    at = at if at > ZERO else ZERO  # noqa: FURB136 -- 0 for what is no number
+    at = at if at < top else top  # noqa: FURB136
+    first = np.uint32(np.int32(at))
+    part = at - np.float32(np.int32(first))
+    first = first - extent if first >= extent else first
+    second = first + np.uint32(1)
+    return first, (second if second < extent else np.uint32(0)), part
 
 
 @jit
@@ -163,23 +134,82 @@ def plane(
     first: Any, end: Any, u: Any, fluid: Any, field: Any, ahead: Any, back: Any, out: Any, scale: Any, stagger: Any,
     periodic: Any, solid: Any, correcting: Any,
 ) -> None:  # fmt: skip
-    """Rows of all fields in a plane."""
-    ux, uy, wet = u[0, 0], u[1, 0], fluid[0]
-    many, w = field.shape[0], field.shape[3]
+    """Rows of all fields in a plane, some cells of a row at once."""
+    many, h, w = field.shape[0], field.shape[2], field.shape[3]
+    size, width, height = np.uint64(h * w), np.uint32(w), np.uint32(h)
+    flow, fields = u.reshape(-1), field.reshape(-1)
+    px, py, qx, qy, got = lanes(), lanes(), lanes(), lanes(), lanes()
+    ix, iy, faces_x, faces_y = ONE / np.float32(w), ONE / np.float32(h), np.float32(w), np.float32(h)
+    sx, sy = faces_x if periodic & 1 else ZERO, faces_y if periodic & 2 else ZERO
+    cells_x = faces_x if periodic & 1 else faces_x - ONE
+    cells_y = faces_y if periodic & 2 else faces_y - ONE
     for j in range(first, end):
-        for i in range(w):
-            px = py = ZERO
+        for begin in range(0, w, LANES):
+            m = min(LANES, w - begin)
             for c in range(many):
                 at = c if stagger else -1
                 if c == 0 or stagger:
-                    x = np.float32(i) - (HALF if at == 0 else ZERO)
+                    x = np.float32(begin) - (HALF if at == 0 else ZERO)
                     y = np.float32(j) - (HALF if at == 1 else ZERO)
-                    px, py = traced(ux, uy, wet, x, y, scale, periodic, solid)
-                value, low, high = mixed(field[c, 0], px, py, at, periodic)
+                    for n in range(m):
+                        px[n], py[n] = x + np.float32(n), y
+                    for turn in range(2):
+                        way = HALF * scale if turn == 0 else scale
+                        for n in range(m):
+                            x0, x1, part = between(px[n], HALF, ix, sx, faces_x, width)
+                            y0, y1, over = between(py[n], ZERO, iy, sy, cells_y, height)
+                            low, high = np.uint64(y0) * width, np.uint64(y1) * width
+                            a, b, e, f = flow[low + x0], flow[low + x1], flow[high + x0], flow[high + x1]
+                            a += part * (b - a)
+                            e += part * (f - e)
+                            qx[n] = -way * (a + over * (e - a))
+                        for n in range(m):
+                            x0, x1, part = between(px[n], ZERO, ix, sx, cells_x, width)
+                            y0, y1, over = between(py[n], HALF, iy, sy, faces_y, height)
+                            low, high = np.uint64(y0) * width + size, np.uint64(y1) * width + size
+                            a, b, e, f = flow[low + x0], flow[low + x1], flow[high + x0], flow[high + x1]
+                            a += part * (b - a)
+                            e += part * (f - e)
+                            qy[n] = -way * (a + over * (e - a))
+                        if solid and turn == 1:
+                            for n in range(m):
+                                qx[n], qy[n] = _stopped(fluid, x + np.float32(n), y, qx[n], qy[n], periodic)
+                        for n in range(m):
+                            px[n], py[n] = x + np.float32(n) + qx[n], y + qy[n]
+                half_x, top_x = (HALF, faces_x) if at == 0 else (ZERO, cells_x)
+                half_y, top_y = (HALF, faces_y) if at == 1 else (ZERO, cells_y)
+                base = np.uint64(c) * size
+                for n in range(m):
+                    x0, x1, part = between(px[n], half_x, ix, sx, top_x, width)
+                    y0, y1, over = between(py[n], half_y, iy, sy, top_y, height)
+                    low, high = np.uint64(y0) * width + base, np.uint64(y1) * width + base
+                    a, b, e, f = fields[low + x0], fields[low + x1], fields[high + x0], fields[high + x1]
+                    qx[n], qy[n] = min(a, b, e, f), max(a, b, e, f)
+                    a += part * (b - a)
+                    e += part * (f - e)
+                    got[n] = a + over * (e - a)
                 if correcting:
-                    better = ahead[c, 0, j, i] + HALF * (field[c, 0, j, i] - back[c, 0, j, i])
-                    value = min(max(better, low), high)
-                out[c, 0, j, i] = value
+                    for n in range(m):
+                        i = begin + n
+                        better = ahead[c, 0, j, i] + HALF * (field[c, 0, j, i] - back[c, 0, j, i])
+                        got[n] = min(max(better, qx[n]), qy[n])
+                for n in range(m):
+                    out[c, 0, j, begin + n] = got[n]
+
+
+@jit
+def _stopped(fluid: Any, x: Any, y: Any, wx: Any, wy: Any, periodic: Any) -> Any:
+    """As much of a way as is in the fluid."""
+    _, h, w = fluid.shape
+    shorter = REACH / max(np.sqrt(wx * wx + wy * wy), REACH)
+    wx, wy = wx * shorter, wy * shorter
+    part = ZERO
+    for n in range(1, 17):
+        way = np.float32(n) / CHECKS
+        if not fluid[0, _cell(y + way * wy, h, periodic & 2), _cell(x + way * wx, w, periodic & 1)] > ZERO:
+            break
+        part = way
+    return wx * part, wy * part
 
 
 # -- in space ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from callboard.realtime.base.engines import jit, jit_inlined
+from callboard.realtime.base.vectors import LANES, lanes
 from callboard.realtime.fluid.advection import advect, correct, near
 
 __all__ = [
@@ -13,7 +14,7 @@ __all__ = [
 ]  # fmt: skip
 
 ZERO, QUARTER, HALF, ONE, TWO = np.float32(0), np.float32(0.25), np.float32(0.5), np.float32(1), np.float32(2)
-TINY = np.float32(1e-6)
+TINY, UNIT = np.float32(1e-6), np.uint64(1)
 
 
 @jit
@@ -210,27 +211,40 @@ def _around(p: Any, o: Any, k: Any, j: Any, i: Any) -> Any:
 @jit
 def smooth(p: Any, b: Any, weights: Any, odd: Any, colour: Any) -> None:
     """One colour of a sweep of the pressure."""
+    axes = weights.shape[0]
     d, h, w = p.shape
+    got = lanes()
     for k in range(d):
         for j in range(h):
-            if odd == 0 and weights.shape[0] == 2:
+            if odd == 0 and axes == 2 and w > 1:
                 above, under = j + 1 if j + 1 < h else 0, j - 1 if j > 0 else h - 1
                 row, high, low, given = p[k, j], p[k, above], p[k, under], b[k, j]
                 beside, below, over = weights[0, k, j], weights[1, k, j], weights[1, k, above]
-                for i in range((colour - j - k) & 1, w, 2):
-                    right, left = i + 1 if i + 1 < w else 0, i - 1 if i > 0 else w - 1
-                    total = beside[right] * row[right] + beside[i] * row[left] + (over[i] * high[i] + below[i] * low[i])
-                    weight = beside[right] + beside[i] + (over[i] + below[i])
-                    if weight > ZERO:
-                        row[i] = (total - given[i]) / weight
+                mine = (colour - j - k) & 1
+                for begin in range(1, w - 1, LANES):
+                    m = min(LANES, w - 1 - begin)
+                    for n in range(m):  # both colours: all lanes do the same
+                        i = np.uint64(begin + n)
+                        total = beside[i + UNIT] * row[i + UNIT] + beside[i] * row[i - UNIT]
+                        total += over[i] * high[i] + below[i] * low[i]
+                        weight = beside[i + UNIT] + beside[i] + (over[i] + below[i])
+                        keeps = weight <= ZERO or ((begin + n) & 1) != mine
+                        got[n] = row[i] if keeps else (total - given[i]) / weight
+                    for n in range(m):
+                        row[begin + n] = got[n]
+                for end in (0, w - 1):
+                    if end & 1 == mine:
+                        total, weight = _around(p, weights, k, j, end)
+                        if weight > ZERO:
+                            row[end] = (total - given[end]) / weight
                 continue
             first, step = ((colour - j - k) & 1, 2) if odd == 0 else (0, 1)
-            for i in range(first, w, step):
-                if odd and _colour(k, j, i, p.shape, odd) != colour:
+            for at in range(first, w, step):
+                if odd and _colour(k, j, at, p.shape, odd) != colour:
                     continue
-                total, weight = _around(p, weights, k, j, i)
+                total, weight = _around(p, weights, k, j, at)
                 if weight > ZERO:
-                    p[k, j, i] = (total - b[k, j, i]) / weight
+                    p[k, j, at] = (total - b[k, j, at]) / weight
 
 
 @jit
@@ -248,9 +262,39 @@ def restrict(p: Any, b: Any, weights: Any, coarse: Any, start: Any) -> None:
 
 
 @jit
+def _prolong_plane(p: Any, coarse: Any, beside: Any, below: Any) -> None:
+    """As :func:`prolong`, some cells of a row at once."""
+    (h, w), (height, width) = p.shape, coarse.shape
+    got = lanes()
+    for j in range(h):
+        face = near((j + 1) // 2, height)  # between this cell's coarse one and the next
+        row, other = coarse[j // 2], coarse[near((j + 1) // 2 - 1 + (j & 1), height)]
+        aside, under = beside[j // 2], below[face]
+        for begin in range(0, w, LANES):
+            m = min(LANES, w - begin)
+            for n in range(m):
+                i = np.uint64(begin + n)
+                x, after = i >> UNIT, (i + UNIT) >> UNIT
+                xx = after + (i & UNIT)
+                xx = xx - UNIT if xx > np.uint64(0) else np.uint64(width) - UNIT
+                xx = xx if xx < np.uint64(width) else np.uint64(0)
+                after = after if after < np.uint64(width) else np.uint64(0)
+                here = row[x]
+                along = QUARTER * (row[xx] - here)
+                across = QUARTER * (other[x] - here)
+                value = here + (along if aside[after] > ZERO else ZERO)
+                got[n] = value + (across if under[x] > ZERO else ZERO)
+            for n in range(m):
+                p[j, begin + n] += got[n]
+
+
+@jit
 def prolong(p: Any, coarse: Any, weights: Any) -> None:
     """Add the coarse solution."""
     shape, extents = p.shape, coarse.shape
+    if weights.shape[0] == 2 and shape[1] != extents[1] and shape[2] != extents[2]:
+        _prolong_plane(p[0], coarse[0], weights[0, 0], weights[1, 0])
+        return
     for k in range(shape[0]):
         z = k if shape[0] == extents[0] else k // 2
         for j in range(shape[1]):

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
-from callboard.realtime.base.asking import Asked
+from callboard.realtime.base.asking import Commanded
 from callboard.realtime.base.checks import count
 from callboard.realtime.base.commands import Commands
 from callboard.realtime.base.history import Command, Kept
@@ -26,7 +26,7 @@ from callboard.realtime.hashmap.rule import Table
 __all__ = ["GpuHashMapActor"]
 
 
-class GpuHashMapActor(Asked):
+class GpuHashMapActor(Commanded):
     """A hash map of typed keys and values of one dtype and shape, on a device. Its methods take batches.
 
     ::
@@ -71,8 +71,7 @@ class GpuHashMapActor(Asked):
         grow: bool = True,
         snapshot_every: int = 1 << 20,
     ) -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
+        super().__init__(device)
         kind: Any = count("key", key, most=4096) if isinstance(key, int) else np.dtype(key).str[1:]
         if isinstance(kind, str) and kind not in KEYS:
             raise ValueError(f"key is {key!r:.80}; use {', '.join(KEYS)}, or the number of bytes of a key")
@@ -84,26 +83,10 @@ class GpuHashMapActor(Asked):
         self._config = HashMapConfig(key=kind, value=dtype.str[1:], shape=extents, capacity=room, grow=bool(grow))
         rule = Table()
         kept = Kept(0, 0.0, self._config, rule.state(self._config))
-        self._device = device
         self._commands = Commands(device, rule, kept, count("snapshot_every", snapshot_every))
         self._turn = asyncio.Lock()
         self._slots, self._size, self._erased = slots_for(room), 0, 0
         self._sure = True  # that these are what the table has
-
-    async def start(self) -> Self:
-        """Put the table on the device."""
-        await self._commands.start()
-        return self
-
-    async def stop(self) -> None:
-        """Take no more calls, and give the device's memory back."""
-        await self._commands.stop()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -306,7 +289,7 @@ class GpuHashMapActor(Asked):
         if not len(words):
             return np.zeros(0, bool), self._nothing()[:0]
         found, values = (await self._commands.run(lambda: Command(partial(searched, words)))).value
-        return found.astype(bool), values
+        return found.view(bool), values
 
     async def _contained(self, words: Words) -> NDArray[np.bool_]:
         if not len(words):

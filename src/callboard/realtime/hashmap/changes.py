@@ -1,16 +1,16 @@
 """What is enqueued for a batch of keys; each is repeated as it was after a loss."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from callboard.realtime.base.live import Live
+from callboard.realtime.base.live import Live, fetched, lent
 from callboard.realtime.hashmap import kernels
 from callboard.realtime.hashmap.config import HashMapConfig
 from callboard.realtime.hashmap.keys import Words
-from callboard.realtime.hashmap.plain import ERASE
+from callboard.realtime.hashmap.plain import LOOK
 
 __all__ = ["changed", "located", "searched", "wiped"]
 
@@ -22,8 +22,8 @@ def changed(words: Words, given: NDArray[Any], how: int, slots: int, live: Table
     if slots:
         _moved(live, slots)
     a: Any = live.arrays
-    query, values = live.device.put(words), live.device.put(given)
-    _, slot, order = kernels.claim(query, a["keys"], a["tag"], int(how != ERASE))
+    query, values = lent(live.device, words), lent(live.device, given)
+    _, slot, order = kernels.claim(query, a["keys"], a["tag"], how)
     if live.device.backend != "cpu":  # whose threads need the items of a slot next to each other
         slot, order = live.device.cub.sort_pairs(slot, order)
     kernels.apply(slot, order, query, values, a["keys"], a["tag"], a["values"], a["counts"], how)
@@ -40,15 +40,15 @@ def wiped(live: Table) -> Awaitable[Any]:
 def located(words: Words, live: Table) -> Awaitable[Any]:
     """The slot of each key, or -1."""
     a: Any = live.arrays
-    slots: Awaitable[Any] = kernels.claim(live.device.put(words), a["keys"], a["tag"], 0)[1].get()
+    slots: Awaitable[Any] = kernels.claim(lent(live.device, words), a["keys"], a["tag"], LOOK)[1].get()
     return slots
 
 
 def searched(words: Words, live: Table) -> Awaitable[Any]:
     """Which keys there are, and their values."""
     a: Any = live.arrays
-    found, values = kernels.find(live.device.put(words), a["keys"], a["tag"], a["values"])
-    return _both(found.get(), values.get())
+    found, values = kernels.find(lent(live.device, words), a["keys"], a["tag"], a["values"])
+    return asyncio.gather(fetched(live.device, found), fetched(live.device, values))
 
 
 def _moved(live: Table, slots: int) -> None:
@@ -57,8 +57,3 @@ def _moved(live: Table, slots: int) -> None:
     for name, ref in old.items():
         live.replace(name, live.device.zeros((slots, *ref.shape[1:]), ref.dtype))
     kernels.rehash(*old.values(), *(live.arrays[name] for name in old), live.arrays["counts"])
-
-
-async def _both(found: Awaitable[Any], values: Awaitable[Any]) -> tuple[Any, Any]:
-    one, other = np.asarray(await found), np.asarray(await values)
-    return one, other if other.flags.writeable else other.copy()

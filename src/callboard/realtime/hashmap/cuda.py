@@ -30,7 +30,7 @@ CLAIM = (
     + r"""
 extern "C" __global__ void claim(
     const unsigned long long *query, const unsigned long long *keys, int *tag, int *slot, int *order, int n, int w,
-    int s, int claiming
+    int s, int how
 ) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -40,7 +40,7 @@ extern "C" __global__ void claim(
     for (int probe = 0; probe < s; ++probe, at = (at + 1) & (s - 1)) {
         int now = ((volatile int *)tag)[at];
         if (now == 0) {
-            if (!claiming) return;
+            if (how > 2) return;
             now = atomicCAS(&tag[at], 0, i + 1);
             if (now == 0) now = i + 1;
         }

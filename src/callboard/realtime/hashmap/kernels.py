@@ -17,14 +17,14 @@ def _cpu() -> Any:
 
 @kernel(
     "in query: u64[n, w], in keys: u64[s, w], inout tag: i32[s], out slot: i32[n], out order: i32[n], n: i32, w: i32,"
-    "s: i32, claiming: i32",
+    "s: i32, how: i32",
     cuda=cuda.CLAIM,
     grid=lambda n: -(-n // 256),
     block=256,
 )
-def claim(query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: int) -> None:
-    """The slot of key ``order[k]``, which is key ``k`` if none are claimed; see :func:`.plain.claim`."""
-    _cpu().claim(query, keys, tag, slot, order, int(claiming))
+def claim(query: Any, keys: Any, tag: Any, slot: Any, order: Any, how: int) -> None:
+    """The slots of keys; see :func:`.plain.claim`."""
+    _cpu().claim(query, keys, tag, slot, order, int(how))
 
 
 @kernel(

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ADD", "ASSIGN", "EMPTY", "ERASE", "ERASED", "KEEP", "USED", "apply", "claim", "find", "rehash"]
+__all__ = ["ADD", "ASSIGN", "EMPTY", "ERASE", "ERASED", "KEEP", "LOOK", "USED", "apply", "claim", "find", "rehash"]
 
 EMPTY, USED, ERASED = 0, -1, -2
-KEEP, ASSIGN, ADD, ERASE = 0, 1, 2, 3
+KEEP, ASSIGN, ADD, ERASE, LOOK = 0, 1, 2, 3, 4
 SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -28,13 +28,13 @@ def starts(query: Any, slots: int) -> Any:
     return (mixed & np.uint64(slots - 1)).astype("i8")
 
 
-def claim(query: Any, keys: Any, tag: Any, slot: Any, order: Any, claiming: int) -> None:
-    """The slot of each key; of one that has none -1, or one that is claimed for it."""
+def claim(query: Any, keys: Any, tag: Any, slot: Any, order: Any, how: int) -> None:
+    """The slot of each key; of one that has none -1, or if ``how`` adds keys one that is claimed for it."""
     slots = len(tag)
     at, left = starts(query, slots), np.arange(len(query))
     slot[...], order[...] = -1, left
     for _ in range(slots):
-        if claiming:
+        if how < ERASE:
             free = left[tag[at[left]] == EMPTY]
             tag[at[free]] = free + 1  # of several, one stays
         now = tag[at[left]]
@@ -77,7 +77,7 @@ def apply(
 def find(query: Any, keys: Any, tag: Any, values: Any, found: Any, out: Any) -> None:
     """The value of each key, or zeros, and whether there is one."""
     slot = np.zeros(len(query), "i4")
-    claim(query, keys, tag, slot, slot.copy(), 0)
+    claim(query, keys, tag, slot, slot.copy(), LOOK)
     found[...] = slot >= 0
     out[...] = values[slot]
     out[slot < 0] = 0
@@ -90,6 +90,6 @@ def rehash(
     used = np.flatnonzero(tag == USED)
     query = keys[used]
     slot = np.zeros(len(used), "i4")
-    claim(query, new_keys, new_tag, slot, slot.copy(), 1)
+    claim(query, new_keys, new_tag, slot, slot.copy(), KEEP)
     new_keys[slot], new_tag[slot], new_values[slot] = query, USED, values[used]
     counts[1] = 0

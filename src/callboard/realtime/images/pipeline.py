@@ -59,13 +59,12 @@ class ImageFilterPipeline(Asked):
     UpdateKernel: ClassVar = messages.UpdateKernel
 
     def __init__(self, device: Device, kernels: Any, *, border: Border = "constant", fill: float = 0.0) -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
+        super().__init__(device)
         if border not in BORDERS:
             raise ValueError(f"border is {border!r}; use one of {', '.join(map(repr, BORDERS))}")
         several = [kernels] if np.ndim(kernels[0] if len(kernels) else kernels) < 2 else list(kernels)
         self._stages = [stage_of(f"kernels[{n}]", one) for n, one in enumerate(several)]
-        self._device, self._border, self._fill = device, BORDERS[border], number("fill", fill)
+        self._border, self._fill = BORDERS[border], number("fill", fill)
         self._weights: list[tuple[GpuRef, ...]] = []
         self._generation = -1
 

@@ -67,8 +67,7 @@ class MultiPassAnalysisActor(Asked):
         *,
         results: Sequence[str] | None = None,
     ) -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
+        super().__init__(device)
         given = passes if isinstance(passes, Mapping) else {str(n): one for n, one in enumerate(passes)}
         if not given:
             raise ValueError("passes is empty; pass at least one")
@@ -80,7 +79,6 @@ class MultiPassAnalysisActor(Asked):
         unknown = [name for name in self._results if name not in self._passes]
         if unknown or not self._results:
             raise ValueError(f"results has {unknown}; pass some of {', '.join(map(repr, self._passes))}")
-        self._device = device
         self._generation = -1
         self._recorded: dict[tuple[Any, ...], tuple[GpuRef, Any]] = {}
 

@@ -48,9 +48,7 @@ class ReductionAnalysisActor(Asked):
     ReduceChannels: ClassVar = messages.ReduceChannels
 
     def __init__(self, device: Device) -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
-        self._device = device
+        super().__init__(device)
 
     async def reduce(self, kind: ReductionKind, data: Any) -> Any:
         """One number of all data: a NumPy scalar.

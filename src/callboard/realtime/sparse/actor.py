@@ -65,13 +65,12 @@ class GpuSparseStructureActor(Asked):
     SparseStatsOf: ClassVar = messages.SparseStatsOf
 
     def __init__(self, device: Device, rows: int, cols: int, dtype: Any = "f4") -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
+        super().__init__(device)
         shape = count("rows", rows, most=(1 << 31) - 1), count("cols", cols, most=(1 << 31) - 1)
         kind = np.dtype(dtype)
         if kind.str[1:] not in ("f4", "f8", "c8", "c16"):
             raise ValueError(f"dtype is {kind}; use f4, f8, c8 or c16")
-        self._device, self._entries = device, Entries(shape, kind)
+        self._entries = Entries(shape, kind)
         self._matrix: CsrRef | None = None
         self._of = (-1, -1)  # the generation and the pattern of what is on the device
         self._changed = False

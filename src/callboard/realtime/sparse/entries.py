@@ -1,6 +1,6 @@
 """``Entries``: a sparse matrix on the host, sorted, without duplicates. Pure."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import scipy.sparse
@@ -32,6 +32,7 @@ class Entries:
         self.keys = np.zeros(0, "i8")
         self.values: NDArray[Any] = np.zeros(0, dtype)
         self.version = 0
+        self._places = _places(*(np.zeros(0, "i8"),) * 2, shape)  # of the last call; the next is often for the same
 
     def replace(self, rows: Any, cols: Any, values: Any) -> None:
         """Have these entries and no others; values of one place are added."""
@@ -47,7 +48,7 @@ class Entries:
         if how not in get_args(Change):
             raise ValueError(f"how is {how!r}; use 'add' or 'set'")
         keys, found = self._merged(*checked(rows, cols, values, self.shape, self.values.dtype), how)
-        if np.array_equal(keys, self.keys):  # all of them: nothing to look for
+        if keys is self.keys or np.array_equal(keys, self.keys):  # all of them: nothing to look for
             self.values = self.values + found if how == "add" else found
             return
         at = np.searchsorted(self.keys, keys)
@@ -75,21 +76,45 @@ class Entries:
         self, rows: NDArray[np.int64], cols: NDArray[np.int64], values: NDArray[Any], how: Change
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Ascending keys and their values, those of one place as one."""
-        keys, order = _ascending(rows, cols, self.shape)
+        if not (np.array_equal(rows, self._places.rows) and np.array_equal(cols, self._places.cols)):
+            self._places = _places(rows, cols, self.shape)
+        _, _, keys, order, first = self._places
         values = values[order]
-        again = keys[1:] == keys[:-1]
-        if not again.any():
+        if first is None:
             return keys, values
-        first = np.flatnonzero(np.append(True, ~again))
         if how == "add":
-            return keys[first], np.add.reduceat(values, first)
-        return keys[first], values[np.append(first[1:], len(keys)) - 1]
+            return keys, np.add.reduceat(values, first)
+        return keys, values[np.append(first[1:], len(values)) - 1]
 
     def csr(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:
         """Row pointers, columns, values."""
         rows, cols = np.divmod(self.keys, max(1, self.shape[1]))
         indptr = np.searchsorted(rows, np.arange(self.shape[0] + 1))
         return indptr.astype("i4"), cols.astype("i4"), self.values
+
+
+class _Places(NamedTuple):
+    """Places as they were passed, their keys, ascending and each once, and where the values of those are.
+
+    Attributes:
+        order: Of the values by their keys.
+        first: The first of each key in that order; None if there is one of each.
+    """
+
+    rows: NDArray[np.int64]
+    cols: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    order: NDArray[Any]
+    first: NDArray[np.intp] | None
+
+
+def _places(rows: NDArray[np.int64], cols: NDArray[np.int64], shape: tuple[int, int]) -> _Places:
+    keys, order = _ascending(rows, cols, shape)
+    again = keys[1:] == keys[:-1]
+    if not again.any():
+        return _Places(rows, cols, keys, order, None)
+    first = np.flatnonzero(np.append(True, ~again))
+    return _Places(rows, cols, keys[first], order, first)
 
 
 def _ascending(
@@ -127,9 +152,8 @@ def checked(rows: Any, cols: Any, values: Any, shape: tuple[int, int], dtype: np
     for name, one, extent in zip(("rows", "cols"), given, shape, strict=False):
         if one.size and one.dtype.kind not in "iu":
             raise TypeError(f"{name} has dtype {one.dtype}; pass integers")
-        outside = (one < 0) | (one >= extent)
-        if outside.any():
-            at = int(np.flatnonzero(outside)[0])
+        if one.size and not (one.min() >= 0 and one.max() < extent):
+            at = int(np.flatnonzero((one < 0) | (one >= extent))[0])
             raise ShapeError(f"{name}[{at}] is {one[at]}; the matrix has {extent} {name}")
     if given[2].dtype.kind not in "fiubc"[: 5 if dtype.kind == "c" else 4]:
         raise TypeError(f"values has dtype {given[2].dtype}; this matrix is {dtype}")

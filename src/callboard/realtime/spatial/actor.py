@@ -66,8 +66,7 @@ class SpatialIndexActor(Asked):
     def __init__(
         self, device: Device, cell: float | None = None, *, dims: int = 3, box: float | Sequence[float] = 0.0
     ) -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
+        super().__init__(device)
         self._dims = count("dims", dims, least=2, most=3)
         self._cell = None if cell is None else number("cell", cell, above=0.0)
         periods = [box] * self._dims if isinstance(box, int | float) else list(box)
@@ -75,7 +74,6 @@ class SpatialIndexActor(Asked):
             raise ShapeError(f"box has {len(periods)} periods for {self._dims} dimensions")
         self._box = np.zeros(3)
         self._box[: self._dims] = [number("box", period, least=0.0) for period in periods]
-        self._device = device
         self._points, self._ids = np.zeros((0, 3)), np.zeros(0, "i8")
         self._sorted = np.zeros(0, "i8")  # rows by id
         self._raw: GpuRef | None = None

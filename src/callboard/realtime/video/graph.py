@@ -106,12 +106,11 @@ class VideoEffectsGraph(Asked):
         measure_every: int = 100,
         clock: Clock | None = None,
     ) -> None:
-        if not isinstance(device, Device):
-            raise TypeError(f"device is {device!r:.80}; pass an open device, such as that of cb.device()")
+        super().__init__(device)
         given: Any = inputs
         if isinstance(given, str) or not inputs or len(set(inputs)) < len(inputs):
             raise ValueError(f"inputs is {inputs!r:.80}; pass a tuple of different names, at least one")
-        self._device, self._clock = device, clock or LoopClock()
+        self._clock = clock or LoopClock()
         self._several = isinstance(output, tuple)
         self._outputs = output if isinstance(output, tuple) else () if output is None else (output,)
         self._plan = Plan(named(effects), inputs, self._outputs)
