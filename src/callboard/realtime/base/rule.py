@@ -40,6 +40,14 @@ class Rule(ABC, Generic[C]):
         """Arrays that follow from the configuration, which steps only read. They are made again with each of them."""
         return {}
 
+    def recorded(self, config: C) -> Any:
+        """All of a configuration that is in the recording of a step, and not in arrays.
+
+        Where it is equal for two configurations, a simulation goes on with the same recording, and only arrays of
+        :meth:`constants` that differ are put on the device.
+        """
+        return config
+
     @abstractmethod
     def step(self, device: Device, arrays: Arrays, config: C) -> None:
         """Call the ops of one step, in place.

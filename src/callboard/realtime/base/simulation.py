@@ -337,6 +337,7 @@ def _stepped(seconds: float, steps: int, live: Live[Any]) -> Awaitable[Any]:
 
 def _configured(config: Any, live: Live[Any]) -> Awaitable[None]:
     live.configure(config)
+    live.prepare()
     return _nothing()
 
 

@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from callboard.realtime.base.checks import count, number, vector
-from callboard.realtime.particles.config import Collider
+from callboard.realtime.particles.obstacles import Collider
 
 __all__ = ["ClothConfig"]
 

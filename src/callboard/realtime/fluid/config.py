@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.realtime.base.checks import count, number, vector
-from callboard.realtime.particles.config import Bowl, Collider, DistanceField, Plane
+from callboard.realtime.particles.obstacles import Bowl, Collider, DistanceField, Plane
 from callboard.realtime.particles.distances import sampled, values_of
 
 __all__ = ["FluidConfig", "FluidSource", "is_fluid"]
