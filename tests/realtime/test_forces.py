@@ -138,8 +138,9 @@ async def test_functions_that_cannot_be_forces_are_refused_before_a_step() -> No
     async def later(p: Any) -> Any:
         return p.x
 
+    wrong: Any
     async with cb.device("cpu", isolation=None) as gpu:
-        for forces, message in (
+        for wrong, message in (
             ([lambda device, x, v: x], "takes .device, x, v."),
             ([3], "pass a function"),
             ([later], "coroutine"),
@@ -147,7 +148,7 @@ async def test_functions_that_cannot_be_forces_are_refused_before_a_step() -> No
             (lambda p: p.x, "pass a sequence"),
         ):
             with pytest.raises(TypeError, match=message):
-                cb.ParticleSystemActor(gpu, [(1, 0, 0)], forces=forces)  # type: ignore[arg-type]
+                cb.ParticleSystemActor(gpu, [(1, 0, 0)], forces=wrong)
         double = cb.elementwise("f64(x)")
         for function, kind, message in (
             (lambda p: p.x[0], ShapeError, r"forces\[0\] returned f32\[1\]; return forces f32\[3, 1\] .f32"),
@@ -166,7 +167,7 @@ async def test_functions_that_cannot_be_forces_are_refused_before_a_step() -> No
             ({"attributes": {"q": [1]}}, "attributes={'q': 0.0}"),
         ):
             with pytest.raises(ValueError, match=message.replace("{", "\\{")):
-                cb.ParticleSystemActor(gpu, [(1, 0, 0)], **named)  # type: ignore[arg-type]
+                cb.ParticleSystemActor(gpu, [(1, 0, 0)], **named)
         async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], config=DRIVEN) as particles:
             with pytest.raises(ValueError, match="reads 'k'"):
                 await particles.update_config(parameters={})

@@ -61,7 +61,7 @@ class Commands(Generic[C]):
         self.state = ""
         try:
             await self._restored(self._epoch)
-            if self._live is not None:
+            if self._live is not None and self._rule.steps:
                 with contextlib.suppress(ContextLost):  # noticed by the first command
                     self._live.prepare()
         except BaseException:  # whatever it is, it has not started

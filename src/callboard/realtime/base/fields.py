@@ -43,7 +43,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 @functools.cache
-def hints_of(kind: type) -> dict[str, Any]:
+def hints_of(kind: Any) -> dict[str, Any]:
     """Types of the fields of a configuration, with their :class:`Limits`."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in msgspec.structs.fields(kind)}
@@ -66,7 +66,8 @@ def check_fields(config: Any, prefix: str = "") -> None:
     Raises:
         TypeError, ValueError, ShapeError: Names the field, its value and what it may be.
     """
-    for name, hint in hints_of(type(config)).items():
+    kind: Any = type(config)
+    for name, hint in hints_of(kind).items():
         _check(f"{prefix}{name}", getattr(config, name), hint)
 
 

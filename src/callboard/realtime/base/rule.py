@@ -27,10 +27,12 @@ class Rule(ABC, Generic[C]):
     Class attributes:
         name: In errors and in files.
         finite: Names of arrays of the state whose numbers must stay finite.
+        steps: Whether it takes steps.
     """
 
     name: ClassVar[str]
     finite: ClassVar[tuple[str, ...]] = ()
+    steps: ClassVar[bool] = True
 
     @abstractmethod
     def state(self, config: C) -> HostArrays:

@@ -40,8 +40,8 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
         velocities: ``[particles, 3]``; None: at rest.
         lives: Seconds to live of each; None: without end.
         masses: Kilograms of each, ``[particles]`` or one number; None: 1.
-        attributes: Further numbers of each, by name, ``[particles]`` or one number. The configuration has these names in
-            its ``attributes``, with the value of particles that are not given one.
+        attributes: Further numbers of each, by name, ``[particles]`` or one number. The configuration has these names
+            in its ``attributes``, with the value of particles that are not given one.
         config: Forces, obstacles, emitters. A :class:`.Force` among its ``fields`` is an expression.
         forces: Functions of a :class:`.ParticleArrays`, which enqueue ops and return forces, f32 ``[3, slots]``. They
             are called when a step is recorded, first when the simulation is started, and must be given again to a
@@ -100,7 +100,7 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
         life = kept.state["life"]
         slots = np.flatnonzero(life > 0)
         _, emitted, suppressed = kept.state["clock"]
-        arrays = {
+        arrays: dict[str, Any] = {
             "positions": kept.state["x"].T[slots],
             "velocities": kept.state["v"].T[slots],
             "lives": life[slots],
@@ -111,8 +111,8 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
         attributes = {name: rows[n, slots] for n, name in enumerate(kept.config.attributes)}
         for array in (*arrays.values(), *attributes.values()):
             array.flags.writeable = False
-        counts = {"emitted": int(emitted), "suppressed": int(suppressed)}
-        return ParticleSnapshot(steps=kept.steps, time=kept.time, attributes=attributes, **counts, **arrays)
+        arrays |= {"attributes": attributes, "emitted": int(emitted), "suppressed": int(suppressed)}
+        return ParticleSnapshot(steps=kept.steps, time=kept.time, **arrays)
 
     def _drawing(self, snapshot: ParticleSnapshot, width: int, height: int) -> NDArray[np.uint8]:
         speeds = np.sqrt((snapshot.velocities**2).sum(1))

@@ -1,7 +1,7 @@
 """``ParticleConfig``: forces, obstacles and emitters of a particle system."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -118,7 +118,7 @@ class Emitter(Part, frozen=True, kw_only=True):
     spread: Annotated[float, Limits("m/s", least=0.0)] = 0.0
     life: Annotated[float, Limits("s", above=0.0, endless=True)] = math.inf
     mass: Annotated[float, Limits("kg", above=0.0)] = 1.0
-    attributes: dict[str, float] = {}
+    attributes: dict[str, float] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,8 +156,8 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
     bounce: Annotated[float, Limits(least=0.0, most=1.0)] = 0.5
     method: ParticleMethod = "symplectic"
     fields: tuple[Field, ...] = ()
-    parameters: dict[str, float] = {}
-    attributes: dict[str, float] = {}
+    parameters: dict[str, float] = msgspec.field(default_factory=dict)
+    attributes: dict[str, float] = msgspec.field(default_factory=dict)
     contact: Contact | None = None
     colliders: tuple[Collider, ...] = ()
     emitters: tuple[Emitter, ...] = ()
@@ -171,8 +171,9 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.contact is not None:
             check_method(self.method, "contact")
         if self.bounds is not None:
-            if not isinstance(self.bounds, tuple | list) or len(self.bounds) != 2:
-                raise ShapeError(f"bounds is {self.bounds!r:.80}; pass two corners, or None")
+            bounds: Any = self.bounds
+            if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+                raise ShapeError(f"bounds is {bounds!r:.80}; pass two corners, or None")
             low, high = (vector(f"bounds[{n}]", corner) for n, corner in enumerate(self.bounds))
             if not all(a < b for a, b in zip(low, high, strict=True)):
                 raise ValueError(f"bounds is {self.bounds}; the first corner must be below the second on every axis")

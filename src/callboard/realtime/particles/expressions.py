@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from callboard.core.dtype import as_dtype
 from callboard.kernel.elementwise.calls import ElementwiseMany, elementwise
@@ -55,7 +56,7 @@ class Force(Part, frozen=True, kw_only=False):
         return read(self.text).inputs
 
 
-def check_numbers(name: str, numbers: Mapping[str, float], others: Iterable[str] = ()) -> None:
+def check_numbers(name: str, numbers: Any, others: Iterable[str] = ()) -> None:
     """Refuse names and values that no force can read.
 
     Args:

@@ -69,7 +69,7 @@ def checked_functions(forces: Any) -> tuple[ForceFunction, ...]:
             signature.bind(None)
         except TypeError:
             raise TypeError(
-                f"forces[{n}] takes {signature}; it is called with one argument, a ParticleArrays (.x, .v, .mass, .time)"
+                f"forces[{n}] takes {signature}; it is called with one argument, a ParticleArrays (.x, .v, .mass)"
             ) from None
     return tuple(forces)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from callboard.realtime.particles.config import Attractor, Emitter, Field, ParticleConfig, Spring, Vortex, Wind
+from callboard.realtime.particles.config import Attractor, Emitter, ParticleConfig, Spring, Vortex, Wind
 from callboard.realtime.particles.distances import values_of
 from callboard.realtime.particles.expressions import Force
 from callboard.realtime.particles.obstacles import Ball, Bowl, Collider, DistanceField, Plane

@@ -20,7 +20,7 @@ _is_free = elementwise("i32(life <= 0)")
 
 
 class Particles(Rule[ParticleConfig]):
-    """Positions ``x`` and velocities ``v`` f32 ``[3, capacity]``, seconds to live ``life``, masses, attributes, and a clock.
+    """Positions ``x`` and velocities ``v`` f32 ``[3, capacity]``, seconds to live ``life``, mass, attributes, clock.
 
     Args:
         forces: Functions, called when a step is recorded.
@@ -53,10 +53,8 @@ class Particles(Rule[ParticleConfig]):
 
     def recorded(self, config: ParticleConfig) -> Any:
         """All but numbers that are in arrays."""
-        fields = [
-            (field.extents, field.origin, field.spacing, field.restitution, field.friction)
-            for field, _ in distance_fields(config.colliders).values()
-        ]
+        found = [one for one, _ in distance_fields(config.colliders).values()]
+        fields = [(one.extents, one.origin, one.spacing, one.restitution, one.friction) for one in found]
         names = tuple(config.parameters), tuple(config.attributes)
         flags = config.method, config.mortal, config.massive, config.capacity, config.seed, bool(config.emitters)
         return config.forces, config.contact, fields, names, flags
