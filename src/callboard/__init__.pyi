@@ -308,6 +308,9 @@ from callboard.realtime.base.simulation import Simulation as Simulation
 from callboard.realtime.base.stats import SimulationStats as SimulationStats
 from callboard.realtime.cloth.actor import ClothSimulationActor as ClothSimulationActor
 from callboard.realtime.cloth.config import ClothConfig as ClothConfig
+from callboard.realtime.cloth.obj import ObjMesh as ObjMesh
+from callboard.realtime.cloth.obj import read_obj as read_obj
+from callboard.realtime.cloth.obj import write_obj as write_obj
 from callboard.realtime.cloth.snapshot import ClothSnapshot as ClothSnapshot
 from callboard.realtime.fluid.actor import FluidSimulationActor as FluidSimulationActor
 from callboard.realtime.fluid.config import FluidConfig as FluidConfig
@@ -319,6 +322,7 @@ from callboard.realtime.hashmap.answers import HashMapFull as HashMapFull
 from callboard.realtime.hashmap.answers import HashMapStats as HashMapStats
 from callboard.realtime.images.pipeline import Border as Border
 from callboard.realtime.images.pipeline import ImageFilterPipeline as ImageFilterPipeline
+from callboard.realtime.images.pipeline import ImageLayout as ImageLayout
 from callboard.realtime.particles.actor import ParticleSystemActor as ParticleSystemActor
 from callboard.realtime.particles.config import Attractor as Attractor
 from callboard.realtime.particles.config import Contact as Contact
@@ -342,6 +346,7 @@ from callboard.realtime.passes.statistics import frame_statistics as frame_stati
 from callboard.realtime.reductions.actor import ReductionAnalysisActor as ReductionAnalysisActor
 from callboard.realtime.reductions.actor import ReductionKind as ReductionKind
 from callboard.realtime.sparse.actor import GpuSparseStructureActor as GpuSparseStructureActor
+from callboard.realtime.sparse.actor import SparseFormat as SparseFormat
 from callboard.realtime.sparse.actor import SparseStats as SparseStats
 from callboard.realtime.spatial.actor import SpatialIndexActor as SpatialIndexActor
 from callboard.realtime.spatial.answers import Nearest as Nearest

@@ -64,7 +64,7 @@ def _announced() -> None:
     """Have Numba say when it compiles a blueprint: what is on disk is loaded without it."""
     from numba.core import event
 
-    class Said(event.Listener):
+    class Said(event.Listener):  # type: ignore[misc]  # of Numba, which has no types
         def on_start(self, event: Any) -> None:
             function = event.data["dispatcher"]
             package = function.py_func.__module__.removeprefix("callboard.realtime.")

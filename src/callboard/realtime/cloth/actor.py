@@ -40,7 +40,7 @@ class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
     Args:
         device: Open.
         config: Material, surroundings, solver; without a mesh, also the size.
-        positions: Of a mesh at rest, ``[particles, 3]``, in metres.
+        positions: Of a mesh at rest, ``[particles, 3]``, in metres; :func:`callboard.read_obj` reads one from a file.
         triangles: Its triangles, integers ``[triangles, 3]``.
         dt: Seconds of a step without its own.
         snapshot_every: Steps between two copies to the host.
