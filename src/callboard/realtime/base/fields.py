@@ -31,7 +31,8 @@ class Limits(NamedTuple):
 
     def __str__(self) -> str:
         parts = [f"≥ {self.least:g}"] * (self.least > -math.inf) + [f"> {self.above:g}"] * (self.above > -math.inf)
-        parts += [f"≤ {self.most:g}"] * (self.most < math.inf)
+        most = f"2^{math.log2(self.most):g}" if self.most >= 1 << 20 else f"{self.most:g}"
+        parts += [f"≤ {most}"] * (self.most < math.inf)
         return ", ".join(parts) + " or infinite" * self.endless
 
 

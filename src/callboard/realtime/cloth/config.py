@@ -34,6 +34,10 @@ class ClothConfig(msgspec.Struct, frozen=True, kw_only=True):
         thickness: Particles that were further apart at rest stay this far apart; 0: the cloth passes through itself.
         colliders: Obstacles. A cloth does not bounce: their ``restitution`` is not used.
         particles, colours, fans: What follows from the mesh; set by the actor.
+
+    Raises:
+        ValueError: An index of ``pinned`` is of no particle; ``width``, ``height``, ``spacing`` or ``density`` of a
+            cloth that exists is changed.
     """
 
     width: Annotated[int, Limits(most=1 << 15)] = 16

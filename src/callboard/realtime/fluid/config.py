@@ -55,6 +55,11 @@ class FluidConfig(msgspec.Struct, frozen=True, kw_only=True):
         sources: Where dye and velocity come in.
         cycles: V-cycles of the pressure in each step. More of them leave less divergence.
         sweeps: Sweeps of the viscosity in each step.
+
+    Raises:
+        ShapeError: ``buoyancy`` has not one number for each channel.
+        ValueError: A source has a channel that there is not; ``mask`` has another length.
+        TypeError: ``periodic`` is not three bools.
     """
 
     width: Annotated[int, Limits(most=1 << 14)] = 32

@@ -137,7 +137,8 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
         drag: The force ``-drag * v``: the part of its velocity that a particle of 1 kg loses in a second.
         bounds: Two corners of a box in which particles stay; None for none.
         bounce: Part of the velocity that is left after a collision with the box.
-        method: See :data:`ParticleMethod`; ``"rk4"`` takes neither contacts, nor :class:`.Force`, nor functions.
+        method: ``"symplectic"``: semi-implicit Euler, first order; ``"verlet"``: velocity Verlet, second order;
+            ``"rk4"``: Runge-Kutta, fourth order, which takes neither contacts, nor :class:`.Force`, nor functions.
         fields: Further forces: :class:`Attractor`, :class:`Spring`, :class:`Vortex`, :class:`Wind`, :class:`.Force`.
         parameters: Numbers that a :class:`.Force` reads by name, and functions as arrays; cheap to change.
         attributes: Further numbers of each particle, by name, and what they are for particles that are not given them.
@@ -148,6 +149,11 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
         seed: Of the random numbers of emitters.
         mortal: Slots may be free; set where particles have lives, emitters, or more slots than there are.
         massive: Masses differ from 1; set where some do.
+
+    Raises:
+        ValueError: The corners of ``bounds`` are not in order; ``method`` does not take the forces; a :class:`.Force`
+            reads a name that is not known, or an emitter has an attribute that particles have not.
+        TypeError, ShapeError: A field is of another kind, or has another number of items.
     """
 
     gravity: Annotated[Vector, Limits("m/s^2")] = (0.0, -9.8, 0.0)

@@ -24,6 +24,9 @@ class Plane(Part, frozen=True, kw_only=True):
         offset: Where the wall is; with a normal of length 1, its distance from the origin.
         restitution: Part of the velocity across the wall that is left after a collision.
         friction: Part of the velocity along the wall that is lost in a collision.
+
+    Raises:
+        ValueError: ``normal`` is 0.
     """
 
     normal: Vector = (0.0, 1.0, 0.0)
@@ -85,6 +88,10 @@ class DistanceField(Part, frozen=True, kw_only=True):
         origin: The first place.
         spacing: Between places.
         restitution, friction: As of a :class:`Plane`.
+
+    Raises:
+        ValueError: ``values`` has another number of items than ``extents`` say, or one that is not finite.
+        ShapeError: What :meth:`of` gets is no array of three axes.
     """
 
     values: bytes
