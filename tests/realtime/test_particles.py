@@ -10,7 +10,8 @@ from tests.realtime.text_lab import run_text
 import callboard as cb
 from callboard.realtime.cloth import plain as cloth
 from callboard.realtime.particles import plain
-from callboard.realtime.particles.cuda import CONTACTS, EMITS, MOVES, TICKS
+from callboard.realtime.particles.cuda import CONTACTS, EMITS, MOVES, PLACES, TICKS
+from callboard.realtime.particles.kernels import place
 from callboard.realtime.particles.packing import METHODS, packed
 
 pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
@@ -209,3 +210,46 @@ def test_numba_gives_what_numpy_gives(method: str, massive: bool) -> None:
 
     for one, other in zip(moved(method, compiled.advance, massive), moved(method, plain.advance, massive), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+async def test_particles_are_made_in_free_slots_when_they_are_asked_for() -> None:
+    config = cb.ParticleConfig(gravity=(0, 0, 0), capacity=5, attributes={"charge": 0.5})
+    async with cb.device("cpu", isolation=None) as gpu:
+        async with cb.ParticleSystemActor(gpu, [(0, 0, 0)] * 3, lives=[9, 0.05, 9], config=config) as particles:
+            await particles.step(0.1)
+            made = await particles.spawn([(1, 0, 0), (2, 0, 0)], (9, 8, 7) * np.ones((2, 1)), 4.0, masses=[2, 3])
+            assert (made, particles.config.massive) == (2, True)
+            assert await particles.spawn(np.ones((4, 3)), attributes={"charge": -1}) == 1
+            assert await particles.spawn(np.ones((4, 3))) == await particles.spawn(()) == 0
+            found = await particles.snapshot()
+            assert found.slots.tolist() == [0, 1, 2, 3, 4]
+            assert found.positions[:, 0].tolist() == [0, 1, 0, 2, 1]
+            assert found.masses.tolist() == [1, 2, 1, 3, 1]
+            assert found.attributes["charge"].tolist() == [0.5, 0.5, 0.5, 0.5, -1]
+            assert (found.velocities[1].tolist(), found.lives[1]) == ([9, 8, 7], 4)
+            with pytest.raises(ValueError, match="lives has -1.0 at 0"):
+                await particles.spawn([(0, 0, 0)], lives=-1)
+            with pytest.raises(ValueError, match="keeps its slots: 5"):
+                await particles.update_config(capacity=9)
+        async with cb.ParticleSystemActor(gpu, [(0, 0, 0)]) as full:
+            with pytest.raises(ValueError, match="capacity"):
+                await full.spawn([(0, 0, 0)])
+
+
+def test_the_cuda_text_places_what_numpy_places() -> None:
+    found = []
+    for way in ("numpy", "text"):
+        rng = np.random.default_rng(3)
+        x, v = rng.uniform(-1, 1, (2, 3, 30)).astype("f4")
+        life = np.where(rng.random(30) < 0.5, -1, 5).astype("f4")
+        state = x, v, life, np.ones(30, "f4"), np.zeros((2, 30), "f4")
+        free = (life <= 0).astype("i4")
+        rank, made = (np.cumsum(free) - free).astype("i4"), rng.uniform(1, 2, (10, 9)).astype("f4")
+        if way == "numpy":
+            place.body(*state, rank, made)
+        else:
+            run_text(PLACES, "place", *state, rank, made, 30, 2, 30, 10, 9, blocks=1, threads=64)
+        found.append(state)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (found[0][3] != 1).sum() == 9

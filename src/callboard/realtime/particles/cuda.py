@@ -1,6 +1,6 @@
 """CUDA texts of particles."""
 
-__all__ = ["CONTACTS", "EMITS", "KICK", "MOVES", "TICKS"]
+__all__ = ["CONTACTS", "EMITS", "KICK", "MOVES", "PLACES", "TICKS"]
 
 MOVES = r"""
 __device__ float3 at(const float *p, int i, int n) { return make_float3(p[i], p[n + i], p[2 * n + i]); }
@@ -201,5 +201,23 @@ extern "C" __global__ void kick(
 ) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < 3 * n) v[i] += force[i] * (step[0] * part) / mass[i % n];
+}
+"""
+
+PLACES = r"""
+extern "C" __global__ void place(
+    float *x, float *v, float *life, float *mass, float *attributes, const int *rank, const float *given, int n, int k,
+    int m, int w, int c
+) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n || life[i] > 0.0f || rank[i] >= c) return;
+    const float *from = given + rank[i];
+    for (int axis = 0; axis < 3; ++axis) {
+        x[axis * n + i] = from[(long long)axis * c];
+        v[axis * n + i] = from[(3ll + axis) * c];
+    }
+    life[i] = from[6ll * c];
+    mass[i] = from[7ll * c];
+    for (int a = 0; a < w - 8; ++a) attributes[(long long)a * m + i] = from[(8ll + a) * c];
 }
 """

@@ -7,9 +7,9 @@ import numpy as np
 from callboard.kernel.nvrtc.decorated import kernel
 from callboard.realtime.base.engines import engine
 from callboard.realtime.particles import plain
-from callboard.realtime.particles.cuda import CONTACTS, EMITS, KICK, MOVES, TICKS
+from callboard.realtime.particles.cuda import CONTACTS, EMITS, KICK, MOVES, PLACES, TICKS
 
-__all__ = ["advance", "contacts", "emit", "kick", "tick"]
+__all__ = ["advance", "contacts", "emit", "kick", "place", "tick"]
 
 PACKAGE = "callboard.realtime.particles"
 
@@ -85,3 +85,18 @@ def contacts(
 def kick(v: Any, force: Any, mass: Any, step: Any, part: float) -> None:
     """Velocities after a part of a step under these forces."""
     v += force * (step[0] * np.float32(part)) / mass
+
+
+@kernel(
+    "inout x: f32[3, n], inout v: f32[3, n], inout life: f32[n], inout mass: f32[n], inout attributes: f32[k, m],"
+    "in rank: i32[n], in given: f32[w, c], n: i32, k: i32, m: i32, w: i32, c: i32",
+    cuda=PLACES,
+    grid=lambda n: -(-n // 256),
+    block=256,
+)
+def place(x: Any, v: Any, life: Any, mass: Any, attributes: Any, rank: Any, given: Any) -> None:
+    """Put particles into free slots: their positions, velocities, lives, masses and attributes, ``[8 + k, c]``."""
+    slots = np.flatnonzero(life <= 0)[: given.shape[1]]
+    made = given[:, : len(slots)]
+    x[:, slots], v[:, slots], life[slots], mass[slots] = made[:3], made[3:6], made[6], made[7]
+    attributes[: len(given) - 8, slots] = made[8:]

@@ -11,10 +11,10 @@ from callboard.realtime.base.rule import Arrays, HostArrays, Rule
 from callboard.realtime.particles.config import ParticleConfig
 from callboard.realtime.particles.distances import fenced
 from callboard.realtime.particles.forces import ForceFunction, between, kicked_by, kicked_by_function
-from callboard.realtime.particles.kernels import advance, emit, kick, tick
+from callboard.realtime.particles.kernels import advance, emit, kick, place, tick
 from callboard.realtime.particles.packing import METHODS, distance_fields, packed
 
-__all__ = ["Particles"]
+__all__ = ["Particles", "filled"]
 
 _is_free = elementwise("i32(life <= 0)")
 
@@ -88,3 +88,13 @@ class Particles(Rule[ParticleConfig]):
     def check_finite(self, arrays: HostArrays) -> str:
         alive = arrays["life"] > 0
         return next((name for name in self.finite if not np.isfinite(arrays[name][:, alive]).all()), "")
+
+
+def filled(device: Device, arrays: Arrays, columns: Any) -> Any:
+    """Make particles in free slots, of an array on the device; an awaitable of the number of free slots before."""
+    a: Any = arrays
+    free = _is_free(a["life"])
+    rank = device.cub.scan(free, exclusive=True, dtype="i32")
+    there = device.xp.sum(free).get()
+    place(a["x"], a["v"], a["life"], a["mass"], a["attributes"], rank, columns)
+    return there
