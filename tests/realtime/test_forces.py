@@ -154,7 +154,7 @@ async def test_functions_that_cannot_be_forces_are_refused_before_a_step() -> No
             (lambda p: p.x[0], ShapeError, r"forces\[0\] returned f32\[1\]; return forces f32\[3, 1\] .f32"),
             (lambda p: double(p.x), ShapeError, "f64"),
             (lambda p: 3.0, TypeError, "return a ref"),
-            (lambda p: p.parameters["k"], KeyError, "k"),
+            (lambda p: p.parameters["k"], KeyError, "parameters=.'k': 1.0."),
         ):
             with pytest.raises(kind, match=message):
                 async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], forces=[function]):

@@ -227,7 +227,7 @@ async def test_particles_are_made_in_free_slots_when_they_are_asked_for() -> Non
             assert found.masses.tolist() == [1, 2, 1, 3, 1]
             assert found.attributes["charge"].tolist() == [0.5, 0.5, 0.5, 0.5, -1]
             assert (found.velocities[1].tolist(), found.lives[1]) == ([9, 8, 7], 4)
-            with pytest.raises(ValueError, match="lives has -1.0 at 0"):
+            with pytest.raises(ValueError, match=r"lives has -1\.0 at 0"):
                 await particles.spawn([(0, 0, 0)], lives=-1)
             with pytest.raises(ValueError, match="keeps its slots: 5"):
                 await particles.update_config(capacity=9)

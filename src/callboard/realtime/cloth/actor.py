@@ -89,6 +89,8 @@ class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
             ShapeError: There is not one position for each.
             ValueError: A particle is not pinned.
         """
+        if np.ndim(particles) != 1:
+            raise ShapeError(f"particles is {particles!r:.80}; pass a sequence of indices")
         which = [count(f"particles[{n}]", one, least=0) for n, one in enumerate(particles)]
         to = rows("positions", positions, 3)
         if len(which) != len(to) or not which:

@@ -78,6 +78,8 @@ class ImageFilterPipeline(Asked):
         if layout not in get_args(ImageLayout):
             raise ValueError(f"layout is {layout!r}; use 'NHWC' or 'NCHW'")
         self._first = layout == "NCHW"
+        if isinstance(kernels, str) or not hasattr(kernels, "__len__"):
+            raise TypeError(f"kernels is {kernels!r:.80}; pass a kernel [k, k], or a sequence of them")
         several = [kernels] if np.ndim(kernels[0] if len(kernels) else kernels) < 2 else list(kernels)
         self._stages = [stage_of(f"kernels[{n}]", one) for n, one in enumerate(several)]
         self._device, self._border, self._fill = device, BORDERS[border], number("fill", fill)
@@ -95,6 +97,10 @@ class ImageFilterPipeline(Asked):
         Raises:
             ShapeError, TypeError, ValueError: It is no such image, or has no such part.
         """
+        if isinstance(image, GpuRef):
+            raise TypeError(
+                f"image is on the device ({image.layout}); process_gpu takes it, and leaves the result there"
+            )
         array = np.asarray(image)
         turned = self._first and array.ndim > 2
         if turned:
@@ -125,6 +131,8 @@ class ImageFilterPipeline(Asked):
         Args:
             image: As for :meth:`process`, without gaps.
         """
+        if not isinstance(image, GpuRef):
+            raise TypeError(f"image is {type(image).__name__}; process takes images of the host")
         axes = len(image.shape)
         if not self._first or axes == 2:
             return self._filtered(image.reshape(_shape_of(image, self._first))).reshape(image.shape)
@@ -203,7 +211,7 @@ def _shape_of(image: Any, first: bool) -> tuple[int, int, int, int]:
     """As ``[b, h, w, c]``; ``first``: the caller has channels first, and they have been moved."""
     shape, name = tuple(image.shape), image.dtype.np.name if isinstance(image, GpuRef) else image.dtype.name
     if name not in DTYPES:
-        raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}")
+        raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}, such as image.astype('f4')")
     if not 2 <= len(shape) <= 4 or (len(shape) > 2 and not 1 <= shape[-1] <= 4) or 0 in shape:
         given = [*shape[:-3], shape[-1], *shape[-3:-1]] if first and len(shape) > 2 else list(shape)
         wanted = "[c, h, w] or [b, c, h, w]" if first else "[h, w, c] or [b, h, w, c]"

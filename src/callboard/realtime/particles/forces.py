@@ -119,9 +119,18 @@ def kicked_by_function(
     kick(a["v"], found, a["mass"], a["dt"], part)
 
 
-def _rows(kind: str, arrays: Any, config: ParticleConfig) -> dict[str, Any]:
+class _Named(dict[str, Any]):
+    """Arrays by name; one that is missing is named with what to write."""
+
+    def __init__(self, kind: str, arrays: dict[str, Any]) -> None:
+        super().__init__(arrays)
+        self._kind = kind
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"the configuration has no {name!r}; write ParticleConfig({self._kind}={{{name!r}: 1.0}})")
+
+
+def _rows(kind: str, arrays: Any, config: ParticleConfig) -> _Named:
     """Attributes as rows, parameters as arrays of one number, by their names."""
-    whole = arrays[kind]
-    return {
-        name: whole[n] if kind == "attributes" else whole[n : n + 1] for n, name in enumerate(getattr(config, kind))
-    }
+    names, whole = getattr(config, kind), arrays[kind]
+    return _Named(kind, {one: whole[n] if kind == "attributes" else whole[n : n + 1] for n, one in enumerate(names)})

@@ -99,4 +99,5 @@ def place(x: Any, v: Any, life: Any, mass: Any, attributes: Any, rank: Any, give
     slots = np.flatnonzero(life <= 0)[: given.shape[1]]
     made = given[:, : len(slots)]
     x[:, slots], v[:, slots], life[slots], mass[slots] = made[:3], made[3:6], made[6], made[7]
-    attributes[: len(given) - 8, slots] = made[8:]
+    if len(made) > 8:
+        attributes[:, slots] = made[8:]

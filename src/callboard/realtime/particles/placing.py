@@ -54,13 +54,8 @@ def given(
     """
     if isinstance(positions, ParticleSnapshot):
         of = positions
-        positions, velocities, lives, masses, attributes = (
-            of.positions,
-            of.velocities,
-            of.lives,
-            of.masses,
-            of.attributes,
-        )
+        positions, velocities, lives = of.positions, of.velocities, of.lives
+        masses, attributes = of.masses, of.attributes
     x = rows("positions", positions if np.size(positions) else np.zeros((0, 3)), 3)
     n = len(x)
     v = np.zeros((n, 3), "f4") if velocities is None else rows("velocities", velocities, 3)
@@ -102,7 +97,8 @@ def placed(particles: Given, config: ParticleConfig) -> tuple[ParticleConfig, Ho
     config = msgspec.structs.replace(config, capacity=capacity, mortal=mortal, massive=massive)
     state = Particles().state(config)
     state["x"][:, :n], state["v"][:, :n], state["life"][:n], state["mass"][:n] = x.T, v.T, life, mass
-    state["attributes"][: len(attributes), :n] = attributes
+    if config.attributes:
+        state["attributes"][:, :n] = attributes
     return config, state
 
 
