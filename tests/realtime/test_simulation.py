@@ -14,7 +14,7 @@ import pytest_asyncio
 
 import callboard as cb
 from callboard.actors import ManualClock
-from callboard.events.announcing import announce
+from callboard.core.backend.announcing import announce
 from callboard.realtime import Reset, Snapshot, Step, UpdateConfig
 from callboard.realtime.base.pace import Pace
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from callboard.backends.cuda.kernelcache import KernelCache
-from callboard.events.announcing import announce
+from callboard.core.backend.announcing import announce
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.kernel.nvrtc.source import Compiled
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, TypeVar
 
-from callboard.events.announcing import announce
+from callboard.core.backend.announcing import announce
 
 __all__ = ["engine", "jit", "jit_inlined", "optional", "spread", "threads"]
 
