@@ -76,7 +76,9 @@ def _moved(
 
 def _accelerations(x: Any, v: Any, free: Any, mass: Floats | None, world: Floats, fields: Floats) -> Floats:
     gravity = world[:3, None]
-    a: Floats = (gravity if mass is None else np.zeros_like(gravity)) - world[3] * v
+    a: Floats = -world[3] * v
+    if mass is None:
+        a += gravity
     with np.errstate(divide="ignore", invalid="ignore"):  # found by the simulation
         for row in fields:
             kind, center, other, strength = int(row[0]), row[1:4, None], row[4:7, None], row[7]
@@ -91,7 +93,8 @@ def _accelerations(x: Any, v: Any, free: Any, mass: Floats | None, world: Floats
             elif kind == kinds.WIND:
                 a += strength * (other - v)
     if mass is not None:
-        a = gravity + a / mass
+        a /= mass
+        a += gravity
     if free is not None:
         a[:, free] = 0
     return a
