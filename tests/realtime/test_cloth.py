@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -240,3 +241,32 @@ def test_the_other_bodies_compute_what_numpy_does(make: Callable[[], Any]) -> No
     assert not np.array_equal(found[0][0], found[0][4])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3)
+
+
+async def test_a_mesh_goes_through_an_obj_file(tmp_path: Path) -> None:
+    async with cb.device("cpu", isolation=None) as gpu:
+        async with cb.ClothSimulationActor(gpu, cb.ClothConfig(width=3, height=3, pinned=(6,))) as cloth:
+            await cloth.step(0.01, 3)
+            hung = await cloth.snapshot()
+        hung.write_obj(tmp_path / "cloth.obj")
+        mesh = cb.read_obj(tmp_path / "cloth.obj")
+        np.testing.assert_array_equal(mesh.positions, hung.positions)
+        np.testing.assert_array_equal(mesh.triangles, hung.triangles)
+        async with cb.ClothSimulationActor(gpu, **mesh._asdict()) as again:
+            await again.step(0.01)
+
+
+def test_an_obj_file_of_another_program_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "other.obj"
+    file.write_text(
+        "# made\no Plane\nv 9 9 9\nv 0 0 0 1\nv 1 0 0\nv 1 1 0\nv 0 1 0\nvn 0 0 1\nf 2/1/1 3//1 4 -1 # quad\n"
+    )
+    mesh = cb.read_obj(file)
+    assert mesh.positions.tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
+    assert mesh.triangles.tolist() == [[0, 1, 2], [0, 2, 3]]
+    for text, message in (("v 0 0\n", "line 1"), ("v 0 0 0\nf 1 2 3\n", "line 2"), ("v 0 0 0\n", "no faces")):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            cb.read_obj(file)
+    with pytest.raises(ValueError, match="there are 1 positions"):
+        cb.write_obj(file, [[0, 0, 0]], [[0, 1, 2]])

@@ -160,3 +160,22 @@ def test_the_cuda_text_gives_what_numpy_gives(border: str) -> None:
             blocks = blocks_of(*image.shape)
             run_text(TEXT, f"filter<{of}, {of}>", image, weights, found[1], *numbers, blocks=blocks, threads=THREADS)
             near(found[1], found[0].astype("f8"), dtype)
+
+
+async def test_channels_may_be_first() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (2, 3, 9, 12), dtype=np.uint8)
+    kernel = np.full((3, 5), 1 / 15)
+    async with cb.device("cpu", isolation=None) as gpu:
+        last, first = cb.ImageFilterPipeline(gpu, kernel), cb.ImageFilterPipeline(gpu, kernel, layout="NCHW")
+        wanted = np.moveaxis(await last.process(np.moveaxis(image, 1, -1)), -1, 1)
+        for one, right in ((image, wanted), (image[0], wanted[0]), (image[0, 0], wanted[0, 0])):
+            np.testing.assert_array_equal(await first.process(one), right)
+            np.testing.assert_array_equal(await first.process_gpu(gpu.put(one)).get(), right)
+        part = await first.process(image, roi=(3, 7, 2, 9))
+        np.testing.assert_array_equal(part, wanted[:, :, 3:7, 2:9])
+        with pytest.raises(cb.ShapeError, match=r"\[2, 3, 9, 12\].*layout='NCHW'"):
+            await last.process(image)
+        with pytest.raises(cb.ShapeError, match=r"\[2, 9, 12, 3\].*leave out"):
+            first.process_gpu(gpu.put(np.moveaxis(image, 1, -1)))
+        with pytest.raises(ValueError, match="'NCHW'"):
+            cb.ImageFilterPipeline(gpu, kernel, layout="CHW")  # type: ignore[arg-type]

@@ -42,6 +42,37 @@ async def test_particles_as_on_a_cpu(method: cb.ParticleMethod) -> None:
     np.testing.assert_array_equal(gpu.positions, again.positions)
 
 
+async def forced(where: str) -> cb.ParticleSnapshot:
+    rng = np.random.default_rng(5)
+    pull = cb.elementwise("-k * x")
+    config = cb.ParticleConfig(
+        method="verlet",
+        capacity=1500,
+        fields=(cb.Force("fx = charge * sin(w * t) - vx\nfz = -z"),),
+        parameters={"w": 3.0, "k": 2.0},
+        attributes={"charge": 0.5},
+        emitters=(cb.Emitter(rate=500.0, mass=2.0, attributes={"charge": -1.0}),),
+    )
+    function = lambda particles: pull(k=particles.parameters["k"], x=particles.x)
+    x, mass = rng.uniform(-0.9, 0.9, (1000, 3)), rng.uniform(0.5, 2, 1000)
+    async with cb.device(where) as gpu:
+        async with cb.ParticleSystemActor(gpu, x, masses=mass, config=config, forces=[function]) as particles:
+            await particles.step(0.005, 5)
+            await particles.update_config(parameters={"w": 2.0, "k": 1.0})
+            assert await particles.spawn(x[:20], lives=3.0, masses=0.1) == 20
+            await particles.step(0.005, 5)
+            return await particles.snapshot()
+
+
+async def test_forces_and_particles_on_request_as_on_a_cpu() -> None:
+    cpu, gpu, again = [await forced(where) for where in ("cpu", "cuda", "cuda")]
+    np.testing.assert_array_equal(gpu.slots, cpu.slots)
+    np.testing.assert_array_equal(gpu.masses, cpu.masses)
+    np.testing.assert_array_equal(gpu.attributes["charge"], cpu.attributes["charge"])
+    np.testing.assert_allclose(gpu.positions, cpu.positions, atol=1e-4)
+    np.testing.assert_array_equal(gpu.positions, again.positions)
+
+
 @pytest.mark.parametrize("border", ["constant", "replicate", "reflect", "wrap", "mirror"])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
 @pytest.mark.few(15)

@@ -2,16 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.realtime.text_lab import run_text
 
 import callboard as cb
-from callboard.core.errors import ShapeError
 from callboard.realtime.cloth import plain as cloth
 from callboard.realtime.particles import plain
-from callboard.realtime.particles.forces import CONTACTS
-from callboard.realtime.particles.kernels import EMITS, MOVES, TICKS
+from callboard.realtime.particles.cuda import CONTACTS, EMITS, MOVES, PLACES, TICKS
+from callboard.realtime.particles.kernels import place
 from callboard.realtime.particles.packing import METHODS, packed
 
 pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
@@ -100,25 +100,6 @@ async def test_particles_that_touch_push_each_other_apart_and_keep_momentum_and_
         cb.ParticleConfig(contact=touch, method="rk4")
 
 
-async def test_a_force_of_a_function_is_a_part_of_the_step() -> None:
-    pull = cb.elementwise("-4 * x")
-
-    def spring(device: cb.Device, x: Any, v: Any) -> Any:
-        return pull(x)
-
-    none = cb.ParticleConfig(gravity=(0, 0, 0), method="verlet")
-    async with cb.device("cpu", isolation=None) as gpu:
-        async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], config=none, force=spring) as particles:
-            await particles.step(1e-3, 1000)
-            found = await particles.snapshot()
-            with pytest.raises(ValueError, match="rk4"):
-                await particles.update_config(method="rk4")
-        np.testing.assert_allclose(found.positions[0], (np.cos(2), 0, 0), atol=1e-3)
-        with pytest.raises(ShapeError, match="force returned"):
-            async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], force=lambda device, x, v: device.zeros(3)) as wrong:
-                await wrong.step(1e-3)
-
-
 def touching(way: Any) -> Any:
     """Accelerations of particles in a box of about eight cells."""
     rng = np.random.default_rng(6)
@@ -164,30 +145,39 @@ async def test_emitters_use_free_slots_again_and_say_what_they_could_not_make() 
     assert few.emitted + few.suppressed == 49
 
 
-def moved(method: str, advance: Any) -> list[Any]:
+def moved(method: str, advance: Any, massive: bool = False) -> list[Any]:
     rng = np.random.default_rng(1)
     x, v = rng.uniform(-1, 1, (2, 3, 300)).astype("f4")
     life = np.where(rng.random(300) < 0.2, -1, 5).astype("f4")
+    mass = rng.uniform(0.5, 3, 300).astype("f4") if massive else None
     arrays = packed(ALL)
     for _ in range(3):
-        advance(x, v, life, 0.01, arrays["world"], arrays["fields"], arrays["colliders"], METHODS[method], 1)
+        advance(x, v, life, mass, 0.01, arrays["world"], arrays["fields"], arrays["colliders"], METHODS[method], 1)
     alive = life > 0  # what is in a free slot does not count
     return [x[:, alive], v[:, alive], life]
 
 
+@pytest.mark.parametrize("massive", [False, True])
 @pytest.mark.parametrize("method", list(METHODS))
-def test_the_cuda_text_gives_what_numpy_gives(method: str) -> None:
-    def advance(x: Any, v: Any, life: Any, dt: float, world: Any, fields: Any, colliders: Any, *flags: int) -> None:
-        step = np.full(1, dt, "f4")
-        sizes = 300, len(fields), len(colliders)
-        run_text(MOVES, "advance", x, v, life, step, world, fields, colliders, *sizes, *flags, blocks=2, threads=256)
+@pytest.mark.few(6)
+def test_the_cuda_text_gives_what_numpy_gives(method: str, massive: bool) -> None:
+    clock = np.array([2.0, 0, 0])
 
-    for one, other in zip(moved(method, advance), moved(method, plain.advance), strict=True):
+    def advance(x: Any, v: Any, life: Any, mass: Any, dt: float, world: Any, fields: Any, walls: Any, *f: int) -> None:
+        step, masses = np.full(1, dt, "f4"), np.ones(300, "f4") if mass is None else mass
+        sizes = 300, len(fields), len(walls), *f, int(massive), 1
+        run_text(MOVES, "advance", x, v, life, clock, masses, step, world, fields, walls, *sizes, blocks=2, threads=256)
+
+    for one, other in zip(moved(method, advance, massive), moved(method, plain.advance, massive), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
+    np.testing.assert_allclose(clock, (2.03, 0, 0), rtol=1e-6)
 
 
 def test_the_cuda_text_emits_what_numpy_emits() -> None:
-    n, step, emitters = 40, np.full(1, 0.01, "f4"), packed(ALL)["emitters"]
+    charged = msgspec.structs.replace(ALL.emitters[1], mass=2.5, attributes={"charge": 3.0})
+    config = msgspec.structs.replace(ALL, emitters=(ALL.emitters[0], charged), attributes={"age": 1.0, "charge": 0.5})
+    n, step, arrays = 40, np.full(1, 0.01, "f4"), packed(config)
+    emitters, born = arrays["emitters"], arrays["born"]
     found = []
     for way in ("numpy", "text"):
         rng = np.random.default_rng(2)
@@ -195,22 +185,71 @@ def test_the_cuda_text_emits_what_numpy_emits() -> None:
         life, clock = np.where(rng.random(n) < 0.6, -1, 5).astype("f4"), np.array([0.55, 3, 1])
         free = (life <= 0).astype("i4")
         rank = (np.cumsum(free) - free).astype("i4")
+        mass, attributes = np.ones(n, "f4"), np.zeros((2, n), "f4")
+        made = x, v, life, mass, attributes
         if way == "numpy":
-            plain.emit(x, v, life, clock, step[0], emitters, 7)
+            plain.emit(*made, clock, step[0], emitters, born, 7)
             plain.tick(clock, rank, free, step[0], emitters)
         else:
-            run_text(EMITS, "emit", x, v, life, rank, clock, step, emitters, n, 2, 7, blocks=1, threads=64)
+            run_text(EMITS, "emit", *made, rank, clock, step, emitters, born, n, 2, 2, n, 7, blocks=1, threads=64)
             run_text(TICKS, "tick", clock, rank, free, step, emitters, n, 2, blocks=1, threads=1)
-        found.append((x, v, life, clock))
+        found.append((*made, clock))
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
-    assert found[0][3][1] > 3
+    assert found[0][5][1] > 3
+    assert set(found[0][3]) == {1, 2.5}
+    assert set(found[0][4][1]) == {0, 0.5, 3}
 
 
+@pytest.mark.parametrize("massive", [False, True])
 @pytest.mark.parametrize("method", list(METHODS))
-def test_numba_gives_what_numpy_gives(method: str) -> None:
+@pytest.mark.few(6)
+def test_numba_gives_what_numpy_gives(method: str, massive: bool) -> None:
     pytest.importorskip("numba", reason="the extra realtime")
     from callboard.realtime.particles import compiled
 
-    for one, other in zip(moved(method, compiled.advance), moved(method, plain.advance), strict=True):
+    for one, other in zip(moved(method, compiled.advance, massive), moved(method, plain.advance, massive), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+async def test_particles_are_made_in_free_slots_when_they_are_asked_for() -> None:
+    config = cb.ParticleConfig(gravity=(0, 0, 0), capacity=5, attributes={"charge": 0.5})
+    async with cb.device("cpu", isolation=None) as gpu:
+        async with cb.ParticleSystemActor(gpu, [(0, 0, 0)] * 3, lives=[9, 0.05, 9], config=config) as particles:
+            await particles.step(0.1)
+            made = await particles.spawn([(1, 0, 0), (2, 0, 0)], (9, 8, 7) * np.ones((2, 1)), 4.0, masses=[2, 3])
+            assert (made, particles.config.massive) == (2, True)
+            assert await particles.spawn(np.ones((4, 3)), attributes={"charge": -1}) == 1
+            assert await particles.spawn(np.ones((4, 3))) == await particles.spawn(()) == 0
+            found = await particles.snapshot()
+            assert found.slots.tolist() == [0, 1, 2, 3, 4]
+            assert found.positions[:, 0].tolist() == [0, 1, 0, 2, 1]
+            assert found.masses.tolist() == [1, 2, 1, 3, 1]
+            assert found.attributes["charge"].tolist() == [0.5, 0.5, 0.5, 0.5, -1]
+            assert (found.velocities[1].tolist(), found.lives[1]) == ([9, 8, 7], 4)
+            with pytest.raises(ValueError, match=r"lives has -1\.0 at 0"):
+                await particles.spawn([(0, 0, 0)], lives=-1)
+            with pytest.raises(ValueError, match="keeps its slots: 5"):
+                await particles.update_config(capacity=9)
+        async with cb.ParticleSystemActor(gpu, [(0, 0, 0)]) as full:
+            with pytest.raises(ValueError, match="capacity"):
+                await full.spawn([(0, 0, 0)])
+
+
+def test_the_cuda_text_places_what_numpy_places() -> None:
+    found = []
+    for way in ("numpy", "text"):
+        rng = np.random.default_rng(3)
+        x, v = rng.uniform(-1, 1, (2, 3, 30)).astype("f4")
+        life = np.where(rng.random(30) < 0.5, -1, 5).astype("f4")
+        state = x, v, life, np.ones(30, "f4"), np.zeros((2, 30), "f4")
+        free = (life <= 0).astype("i4")
+        rank, made = (np.cumsum(free) - free).astype("i4"), rng.uniform(1, 2, (10, 9)).astype("f4")
+        if way == "numpy":
+            place.body(*state, rank, made)
+        else:
+            run_text(PLACES, "place", *state, rank, made, 30, 2, 30, 10, 9, blocks=1, threads=64)
+        found.append(state)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (found[0][3] != 1).sum() == 9

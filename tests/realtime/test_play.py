@@ -102,23 +102,28 @@ async def test_the_application_gives_nothing_without_the_token_and_moves_sliders
 def test_a_gif_has_the_frames(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     colours = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 0, 255]], "u1")
-    frames = [colours[rng.integers(0, 4, (20, 33))] for _ in range(3)]
-    write_gif(tmp_path / "a.gif", frames, fps=25)
+    frames = [colours[rng.integers(0, 4, (200, 99))] for _ in range(3)]  # more codes than a table has
+    frames += [frames[2], frames[2].copy()]
+    frames[4][7:9, 3:6] = colours[2]
+    size = write_gif(tmp_path / "a.gif", frames, fps=25)
+    assert size == (tmp_path / "a.gif").stat().st_size < frames[0].size
     data = (tmp_path / "a.gif").read_bytes()
     assert data[:6] == b"GIF89a"
-    assert struct.unpack("<HH", data[6:10]) == (33, 20)
+    assert struct.unpack("<HH", data[6:10]) == (99, 200)
     assert decoded(data) == [frame.tolist() for frame in frames]
     with pytest.raises(ValueError, match="one or more of one shape"):
         write_gif(tmp_path / "b.gif", [])
 
 
 def decoded(data: bytes) -> list[Any]:
-    """The frames, by the general algorithm of LZW."""
-    palette = np.frombuffer(data[13 : 13 + 3 * 128], "u1").reshape(-1, 3)
-    at, found = 13 + 3 * 128 + 19, []
+    """The frames, by the general algorithm of LZW; 255 is what stays as it was."""
+    palette = np.frombuffer(data[13 : 13 + 3 * 256], "u1").reshape(-1, 3)
+    at, found = 13 + 3 * 256 + 19, []
+    width_of, height_of = struct.unpack("<HH", data[6:10])
+    shown = np.zeros((height_of, width_of), "i4")
     while data[at] != 0x3B:
         at += 8
-        w, h = struct.unpack("<HH", data[at + 5 : at + 9])
+        x, y, w, h = struct.unpack("<HHHH", data[at + 1 : at + 9])
         size, at, packed = data[at + 10], at + 11, b""
         while data[at]:
             packed += data[at + 1 : at + 1 + data[at]]
@@ -140,10 +145,12 @@ def decoded(data: bytes) -> list[Any]:
             entry = table[code] if code < len(table) else [*previous, previous[0]]
             if previous:
                 table.append([*previous, entry[0]])
-                width = max(width, len(table).bit_length() if len(table) < 4096 else 12)
+                width = max(width, min(len(table).bit_length(), 12))
             pixels += entry
             previous = entry
-        found.append(palette[np.array(pixels)].reshape(h, w, 3).tolist())
+        part, new = shown[y : y + h, x : x + w], np.array(pixels).reshape(h, w)
+        part[new != 255] = new[new != 255]
+        found.append(palette[shown].tolist())
     return found
 
 

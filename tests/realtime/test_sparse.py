@@ -81,3 +81,20 @@ async def test_a_lost_device_costs_no_entry() -> None:
         os.kill(pid, signal.SIGKILL)
         found = await asyncio.gather(*(actor.spmv(np.full(2, n, "f4")) for n in range(3)))
         assert [one.tolist() for one in found] == [[0, 0], [2, 3], [4, 6]]
+
+
+async def test_matrices_of_scipy_go_in_and_out_in_any_format() -> None:
+    dense = np.kron([[1, 0], [0, 2]], [[1, 2], [3, 0]]).astype("f4")
+    async with cb.device("cpu", isolation=None) as gpu:
+        matrix = cb.GpuSparseStructureActor(gpu, 4, 4)
+        for kind in ("bsr", "csr", "csc", "coo", "dia", "lil", "dok"):
+            assert matrix.set_matrix(sp.csr_array(dense).asformat(kind)) >= 6
+            assert (await matrix.spmv(np.arange(4.0))).tolist() == (dense @ np.arange(4)).tolist()
+            np.testing.assert_array_equal(matrix.to_scipy(kind).toarray(), dense)
+        assert matrix.to_scipy("bsr", blocksize=(2, 2)).blocksize == (2, 2)
+        with pytest.raises(TypeError, match="csr_array"):
+            matrix.set_matrix(dense)
+        with pytest.raises(cb.ShapeError, match="this one is"):
+            matrix.set_matrix(sp.eye_array(3))
+        with pytest.raises(ValueError, match="'bsr'"):
+            matrix.to_scipy("ell")  # type: ignore[arg-type]

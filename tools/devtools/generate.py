@@ -48,6 +48,7 @@ def _steps(root: Path) -> Iterator[Step]:
         ("numpy", "NumPy's parameters, for dev.np", "scripts/numpy-signatures"),
         ("np", "the stub of dev.np", "scripts/np-stub"),
         ("coverage", "docs/coverage.md", "scripts/coverage-page", "--write"),
+        ("settings", "docs/simulation-settings.md", "-m", "devtools.settings", "--write"),
         ("figures", "the figures in README.md and docs/performance.md", "scripts/readme-figures", "--write"),
     ):
         yield Step(name, what, [[sys.executable, *command]])

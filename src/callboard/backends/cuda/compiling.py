@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from callboard.backends.cuda.kernelcache import KernelCache
+from callboard.core.backend.announcing import announce
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.kernel.nvrtc.source import Compiled
 
@@ -95,6 +96,7 @@ def compiled(nvrtc: Any, job: Job, cache: KernelCache) -> Compiled:
     if found is not None:
         with contextlib.suppress(msgspec.MsgspecError):
             return msgspec.msgpack.decode(found, type=Compiled)
+    announce("kernels for this GPU with NVRTC", cache.folder)
     made = compile_now(nvrtc, job)
     if name is not None:
         cache.keep(name, msgspec.msgpack.encode(made))

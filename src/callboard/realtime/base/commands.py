@@ -1,6 +1,7 @@
 """``Commands``: what is called on a simulation, in order, and its state made again after a loss."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -60,6 +61,9 @@ class Commands(Generic[C]):
         self.state = ""
         try:
             await self._restored(self._epoch)
+            if self._live is not None and self._rule.steps:
+                with contextlib.suppress(ContextLost):  # noticed by the first command
+                    self._live.prepare()
         except BaseException:  # whatever it is, it has not started
             self.state = "could not be started"
             raise

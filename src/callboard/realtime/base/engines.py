@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, TypeVar
 
+from callboard.core.backend.announcing import announce
+
 __all__ = ["engine", "jit", "jit_inlined", "optional", "spread", "threads"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +45,7 @@ def jit(function: F) -> F:
     """The function compiled by Numba for the types of its first call; what was compiled is kept on disk."""
     import numba
 
+    _announced()
     made: F = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
     return made
 
@@ -51,8 +54,28 @@ def jit_inlined(function: F) -> F:
     """As :func:`jit`, for short functions that compiled loops call: a call would count references to its arrays."""
     import numba
 
+    _announced()
     made: F = numba.njit(cache=True, error_model="numpy", nogil=True, forceinline=True)(function)
     return made
+
+
+@functools.cache
+def _announced() -> None:
+    """Have Numba say when it compiles a blueprint: what is on disk is loaded without it."""
+    from numba.core import event
+
+    class Said(event.Listener):  # type: ignore[misc]  # of Numba, which has no types
+        def on_start(self, event: Any) -> None:
+            function = event.data["dispatcher"]
+            package = function.py_func.__module__.removeprefix("callboard.realtime.")
+            if package != function.py_func.__module__:
+                kept = function.stats.cache_path or "memory only, as no folder can be written"
+                announce(f"{package.split('.')[0]} with Numba", kept)
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Said())
 
 
 @functools.cache

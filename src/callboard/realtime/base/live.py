@@ -57,15 +57,30 @@ class Live(Generic[C]):
         self._rule = rule
         self._dt = 0.0
         self._step: Any = None
+        self._constants: HostArrays = {}
         self.arrays |= {name: device.put(array) for name, array in state.items()}
         self.configure(config)
 
     def configure(self, config: C) -> None:
-        """Go on with this configuration."""
-        constants = {name: self.device.put(array) for name, array in self._rule.constants(config).items()}
-        self.arrays |= constants
-        self.config = config
-        self._step = None
+        """Go on with this configuration; with the same recording if all that differs is in arrays."""
+        found = self._rule.constants(config)
+        kept = self._step is not None and self._rule.recorded(config) == self._rule.recorded(self.config)
+        kept = kept and {n: a.shape for n, a in found.items()} == {n: a.shape for n, a in self._constants.items()}
+        for name, array in found.items():
+            if not kept:
+                self.arrays[name] = self.device.put(array)
+            elif not np.array_equal(array, self._constants[name]):
+                self.device.put(array, out=self.arrays[name])
+        self.config, self._constants = config, found
+        if not kept:
+            self._step = None
+
+    def prepare(self) -> None:
+        """Record a step, so that one that cannot be recorded is refused before any is taken."""
+        if self._step is None:  # the one before is closed when the last replay is done
+            with self.device.record(dt=self.arrays["dt"]) as step:
+                self._rule.step(self.device, self.arrays, self.config)
+            self._step = step
 
     def replace(self, name: str, ref: GpuRef) -> None:
         """Have steps use this array from now on."""
@@ -74,9 +89,7 @@ class Live(Generic[C]):
 
     def step(self, dt: float, steps: int) -> Any:
         """Take steps; an awaitable of their end."""
-        if self._step is None:  # the one before is closed when the last replay is done
-            with self.device.record(dt=self.arrays["dt"]) as self._step:
-                self._rule.step(self.device, self.arrays, self.config)
+        self.prepare()
         if dt == self._dt:
             return self._step.replay(steps)
         self._dt = dt

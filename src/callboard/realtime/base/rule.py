@@ -27,10 +27,12 @@ class Rule(ABC, Generic[C]):
     Class attributes:
         name: In errors and in files.
         finite: Names of arrays of the state whose numbers must stay finite.
+        steps: Whether it takes steps.
     """
 
     name: ClassVar[str]
     finite: ClassVar[tuple[str, ...]] = ()
+    steps: ClassVar[bool] = True
 
     @abstractmethod
     def state(self, config: C) -> HostArrays:
@@ -39,6 +41,14 @@ class Rule(ABC, Generic[C]):
     def constants(self, config: C) -> HostArrays:
         """Arrays that follow from the configuration, which steps only read. They are made again with each of them."""
         return {}
+
+    def recorded(self, config: C) -> Any:
+        """All of a configuration that is in the recording of a step, and not in arrays.
+
+        Where it is equal for two configurations, a simulation goes on with the same recording, and only arrays of
+        :meth:`constants` that differ are put on the device.
+        """
+        return config
 
     @abstractmethod
     def step(self, device: Device, arrays: Arrays, config: C) -> None:

@@ -263,7 +263,7 @@ class Simulation(Commanded, Generic[C, S]):
             "blueprint": self._rule.name,
             "steps": kept.steps,
             "time": kept.time,
-            "config": msgspec.to_builtins(kept.config),
+            "config": msgspec.to_builtins(kept.config, enc_hook=_plain),
         }
         await asyncio.to_thread(saving.write, Path(path), about, kept.state)
 
@@ -319,6 +319,7 @@ def _stepped(seconds: float, steps: int, live: Live[Any]) -> Awaitable[Any]:
 
 def _configured(config: Any, live: Live[Any]) -> Awaitable[None]:
     live.configure(config)
+    live.prepare()
     return _nothing()
 
 
@@ -334,6 +335,13 @@ async def sleep(clock: Clock, seconds: float) -> None:
         await woken
     finally:
         timer.cancel()
+
+
+def _plain(value: Any) -> Any:
+    """A number or an array of NumPy as Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"the configuration has {value!r:.80}, which no file can keep; use numbers")
 
 
 def _changed(config: Any, changes: dict[str, Any]) -> Any:

@@ -40,7 +40,7 @@ class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
     Args:
         device: Open.
         config: Material, surroundings, solver; without a mesh, also the size.
-        positions: Of a mesh at rest, ``[particles, 3]``, in metres.
+        positions: Of a mesh at rest, ``[particles, 3]``, in metres; :func:`callboard.read_obj` reads one from a file.
         triangles: Its triangles, integers ``[triangles, 3]``.
         dt: Seconds of a step without its own.
         snapshot_every: Steps between two copies to the host.
@@ -89,6 +89,8 @@ class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
             ShapeError: There is not one position for each.
             ValueError: A particle is not pinned.
         """
+        if np.ndim(particles) != 1:
+            raise ShapeError(f"particles is {particles!r:.80}; pass a sequence of indices")
         which = [count(f"particles[{n}]", one, least=0) for n, one in enumerate(particles)]
         to = rows("positions", positions, 3)
         if len(which) != len(to) or not which:

@@ -50,6 +50,13 @@ class Cloth(Rule[ClothConfig]):
             found["index"] = np.arange(config.particles, dtype="i4")
         return found
 
+    def recorded(self, config: ClothConfig) -> Any:
+        """All but numbers that are in arrays."""
+        found = [one for one, _ in distance_fields(config.colliders).values()]
+        fields = [(one.extents, one.origin, one.spacing, one.friction) for one in found]
+        solver = config.substeps, config.iterations, config.colours, config.thickness, config.tear
+        return solver, bool(config.colliders), fields
+
     def step(self, device: Device, arrays: Arrays, config: ClothConfig) -> None:
         a: Any = arrays
         parts = config.substeps

@@ -1,8 +1,11 @@
 """``ClothSnapshot``: a cloth on the host."""
 
+import os
 from typing import Any
 
 import msgspec
+
+from callboard.realtime.cloth.obj import write_obj
 
 __all__ = ["ClothSnapshot"]
 
@@ -28,3 +31,7 @@ class ClothSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     springs: Any
     stretch: Any
     broken: int = 0
+
+    def write_obj(self, path: str | os.PathLike[str]) -> None:
+        """Write the mesh as it hangs now, as a Wavefront OBJ file; see :func:`.write_obj`."""
+        write_obj(path, self.positions, self.triangles)

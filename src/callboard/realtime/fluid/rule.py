@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,6 +49,11 @@ class Fluid(Rule[FluidConfig]):
                 found[f"p{level}"] = np.zeros(weights.shape[1:], "f4")
             weights = _coarser(weights)
         return found
+
+    def recorded(self, config: FluidConfig) -> Any:
+        """All but sources, obstacles and buoyancy, which are in arrays."""
+        there = bool(config.sources), bool(config.solids or config.mask)
+        return there, msgspec.structs.replace(config, sources=(), solids=(), mask=b"", buoyancy=())
 
     def step(self, device: Device, arrays: Arrays, config: FluidConfig) -> None:
         a: Any = arrays

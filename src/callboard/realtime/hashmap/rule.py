@@ -13,6 +13,7 @@ class Table(Rule[HashMapConfig]):
     """Slots with ``keys`` u64 ``[slots, words]``, ``tag`` i32, ``values``; ``counts`` are keys and erased slots."""
 
     name = "hash map"
+    steps = False
 
     def state(self, config: HashMapConfig) -> HostArrays:
         slots, (dtype, width) = slots_for(config.capacity), config.stored

@@ -1,7 +1,7 @@
 """``ImageFilterPipeline``: a chain of filters on a device."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,19 @@ from callboard.realtime.images.kernels import across, correlated, down
 from callboard.realtime.images.plain import BORDERS
 from callboard.realtime.images.separation import Stage, stage_of
 
-__all__ = ["Border", "ImageFilterPipeline", "Roi"]
+__all__ = ["Border", "ImageFilterPipeline", "ImageLayout", "Roi"]
 
 Border = Literal["constant", "replicate", "reflect", "wrap", "mirror"]
 """What is beyond the edge of ``abcd``: ``000|abcd|000`` (or another constant), ``aaa|abcd|ddd``, ``cba|abcd|dcb``,
 ``bcd|abcd|abc``, ``dcb|abcd|cba`` (which OpenCV calls reflect 101)."""
+ImageLayout = Literal["NHWC", "NCHW"]
+"""Where channels are: last, as of OpenCV and Pillow, or before rows and columns, as of PyTorch and ONNX."""
 Roi = tuple[int, int, int, int]
 """First row, end of the rows, first column, end of the columns."""
 DTYPES = "uint8", "uint16", "float32"
 ATTEMPTS = 3
 """Contexts that a frame may lose before it fails."""
+_CURES = "; channels first: ImageFilterPipeline(..., layout='NCHW')", "; channels last: leave out layout='NCHW'"
 
 
 class ImageFilterPipeline(Asked):
@@ -46,6 +49,7 @@ class ImageFilterPipeline(Asked):
         kernels: One kernel ``[k, k]``, or a sequence of them; odd extents.
         border: Of all stages.
         fill: The constant beyond the edge with ``border="constant"``.
+        layout: Of images and results. ``"NCHW"`` is turned on the way in and out, which is a copy each.
 
     Class attributes:
         Process, ProcessGpu, UpdateKernel: The messages that :meth:`ask` takes.
@@ -58,10 +62,23 @@ class ImageFilterPipeline(Asked):
     ProcessGpu: ClassVar = messages.ProcessGpu
     UpdateKernel: ClassVar = messages.UpdateKernel
 
-    def __init__(self, device: Device, kernels: Any, *, border: Border = "constant", fill: float = 0.0) -> None:
+    def __init__(
+        self,
+        device: Device,
+        kernels: Any,
+        *,
+        border: Border = "constant",
+        fill: float = 0.0,
+        layout: ImageLayout = "NHWC",
+    ) -> None:
         super().__init__(device)
         if border not in BORDERS:
             raise ValueError(f"border is {border!r}; use one of {', '.join(map(repr, BORDERS))}")
+        if layout not in get_args(ImageLayout):
+            raise ValueError(f"layout is {layout!r}; use 'NHWC' or 'NCHW'")
+        self._first = layout == "NCHW"
+        if isinstance(kernels, str) or not hasattr(kernels, "__len__"):
+            raise TypeError(f"kernels is {kernels!r:.80}; pass a kernel [k, k], or a sequence of them")
         several = [kernels] if np.ndim(kernels[0] if len(kernels) else kernels) < 2 else list(kernels)
         self._stages = [stage_of(f"kernels[{n}]", one) for n, one in enumerate(several)]
         self._border, self._fill = BORDERS[border], number("fill", fill)
@@ -72,20 +89,29 @@ class ImageFilterPipeline(Asked):
         """Filter an image of the host.
 
         Args:
-            image: ``[h, w]``, ``[h, w, c]`` with 1 to 4 channels, or a batch ``[b, h, w, c]``; u8, u16 or f32.
+            image: ``[h, w]``, ``[h, w, c]`` with 1 to 4 channels, or a batch ``[b, h, w, c]``; u8, u16 or f32. With
+                the layout ``"NCHW"``: ``[h, w]``, ``[c, h, w]`` or ``[b, c, h, w]``.
             roi: Filter and return a part only; its neighbours in the image count.
 
         Raises:
             ShapeError, TypeError, ValueError: It is no such image, or has no such part.
         """
+        if isinstance(image, GpuRef):
+            raise TypeError(
+                f"image is on the device ({image.layout}); process_gpu takes it, and leaves the result there"
+            )
         array = np.asarray(image)
-        shape = _shape_of(array)
+        turned = self._first and array.ndim > 2
+        if turned:
+            array = np.moveaxis(array, -3, -1)
+        shape = _shape_of(array, self._first)
         whole = array.reshape(shape)
         part, inner = self._part(shape, roi)
         sent = np.ascontiguousarray(whole[:, part[0], part[1]])
         found = await self._found(sent)
         found = found[:, inner[0], inner[1]]
-        return found[0, :, :, 0] if array.ndim == 2 else found[0] if array.ndim == 3 else found
+        found = found[0, :, :, 0] if array.ndim == 2 else found[0] if array.ndim == 3 else found
+        return np.ascontiguousarray(np.moveaxis(found, -1, -3)) if turned else found
 
     async def _found(self, sent: NDArray[Any]) -> NDArray[Any]:
         losses = 0
@@ -104,8 +130,15 @@ class ImageFilterPipeline(Asked):
         Args:
             image: As for :meth:`process`, without gaps.
         """
-        shape = _shape_of(image)
-        return self._filtered(image.reshape(shape)).reshape(image.shape)
+        if not isinstance(image, GpuRef):
+            raise TypeError(f"image is {type(image).__name__}; process takes images of the host")
+        axes = len(image.shape)
+        if not self._first or axes == 2:
+            return self._filtered(image.reshape(_shape_of(image, self._first))).reshape(image.shape)
+        xp, ahead = self._device.xp, range(axes - 3)
+        last = self._device.copy(xp.permute_dims(image, (*ahead, axes - 2, axes - 1, axes - 3)))
+        found = self._filtered(last.reshape(_shape_of(last, True))).reshape(last.shape)
+        return self._device.copy(xp.permute_dims(found, (*ahead, axes - 1, axes - 3, axes - 2)))
 
     def update_kernel(self, kernel: Any, stage: int = 0) -> None:
         """Filter with another kernel from the next image on.
@@ -173,14 +206,15 @@ class ImageFilterPipeline(Asked):
         return (needed[0], needed[1]), (inner[0], inner[1])
 
 
-def _shape_of(image: Any) -> tuple[int, int, int, int]:
-    """As ``[b, h, w, c]``."""
+def _shape_of(image: Any, first: bool) -> tuple[int, int, int, int]:
+    """As ``[b, h, w, c]``; ``first``: the caller has channels first, and they have been moved."""
     shape, name = tuple(image.shape), image.dtype.np.name if isinstance(image, GpuRef) else image.dtype.name
     if name not in DTYPES:
-        raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}")
+        raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}, such as image.astype('f4')")
     if not 2 <= len(shape) <= 4 or (len(shape) > 2 and not 1 <= shape[-1] <= 4) or 0 in shape:
-        raise ShapeError(
-            f"image has shape {list(shape)}; pass [h, w], [h, w, c] or [b, h, w, c], 1 to 4 channels, no extent 0"
-        )
+        given = [*shape[:-3], shape[-1], *shape[-3:-1]] if first and len(shape) > 2 else list(shape)
+        wanted = "[c, h, w] or [b, c, h, w]" if first else "[h, w, c] or [b, h, w, c]"
+        cure = _CURES[first] if len(shape) in (3, 4) and given[-1 if first else -3] <= 4 else ""
+        raise ShapeError(f"image has shape {given}; pass [h, w], {wanted}, 1 to 4 channels, no extent 0{cure}")
     full = (1, *shape, 1) if len(shape) == 2 else (1, *shape) if len(shape) == 3 else shape
     return cast(tuple[int, int, int, int], full)

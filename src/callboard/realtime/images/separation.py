@@ -42,7 +42,8 @@ def stage_of(name: str, weights: object) -> Stage:
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} has dtype {array.dtype}; pass real numbers")
     if array.ndim != 2 or not all(extent % 2 for extent in array.shape):
-        raise ShapeError(f"{name} has shape {list(array.shape)}; pass [k, k] with odd extents, such as [3, 3]")
+        outer = "; np.outer(row, row) makes one of a row" if array.ndim == 1 and array.size > 1 else ""
+        raise ShapeError(f"{name} has shape {list(array.shape)}; pass [k, k] with odd extents, such as [3, 3]{outer}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has numbers that are not finite; pass finite weights")
     found = outer_product(array) if max(array.shape) >= FROM else (np.empty(0, "f4"),) * 2

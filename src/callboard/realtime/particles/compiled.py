@@ -14,6 +14,9 @@ GRAIN = 512 * BLOCK
 """Particles of a thread at least."""
 ONE, HALF, TWO, SIXTH, TINY = np.float32(1), np.float32(0.5), np.float32(2), np.float32(1 / 6), np.float32(1e-12)
 
+NONE = np.zeros(0, "f4")
+"""Masses where all are 1."""
+
 
 @jit
 def rows(x: Any, start: Any, end: Any) -> Any:
@@ -22,10 +25,10 @@ def rows(x: Any, start: Any, end: Any) -> Any:
 
 
 @jit
-def accelerations(x: Any, v: Any, life: Any, world: Any, fields: Any, mortal: Any, a: Any) -> None:
-    size = x[0].shape[0]
+def accelerations(x: Any, v: Any, life: Any, mass: Any, world: Any, fields: Any, mortal: Any, a: Any) -> None:
+    size, massive = x[0].shape[0], mass.shape[0] > 0
     for axis in range(3):
-        gravity, drag, of, to = world[axis], world[3], v[axis], a[axis]
+        gravity, drag, of, to = np.float32(0) if massive else world[axis], world[3], v[axis], a[axis]
         for j in range(size):
             to[j] = gravity - drag * of[j]
     ax, ay, az, px, py, pz = a[0], a[1], a[2], x[0], x[1], x[2]
@@ -56,6 +59,11 @@ def accelerations(x: Any, v: Any, life: Any, world: Any, fields: Any, mortal: An
                 ax[j] += s * (ox - v[0][j])
                 ay[j] += s * (oy - v[1][j])
                 az[j] += s * (oz - v[2][j])
+    if massive:
+        for axis in range(3):
+            gravity, to = world[axis], a[axis]
+            for j in range(size):
+                to[j] = gravity + to[j] / mass[j]
     if mortal:
         for j in range(size):
             if life[j] <= np.float32(0):
@@ -91,34 +99,36 @@ def fell(x: Any, v: Any, dt: Any, world: Any) -> None:
 
 
 @jit
-def moved(x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, method: Any, mortal: Any, work: Any) -> None:
+def moved(
+    x: Any, v: Any, life: Any, mass: Any, dt: Any, world: Any, fields: Any, method: Any, mortal: Any, work: Any
+) -> None:
     size = x[0].shape[0]
-    if method == 0 and not mortal and fields.shape[0] == 1 and fields[0, 0] == np.float32(0):
+    if method == 0 and not mortal and mass.shape[0] == 0 and fields.shape[0] == 1 and fields[0, 0] == np.float32(0):
         fell(x, v, dt, world)
         return
     a = rows(work[0], 0, size)
     half = HALF * dt
-    accelerations(x, v, life, world, fields, mortal, a)
+    accelerations(x, v, life, mass, world, fields, mortal, a)
     if method == 0:
         add_to(v, a, dt)
         add_to(x, v, dt)
     elif method == 1:
         add_to(v, a, half)
         add_to(x, v, dt)
-        accelerations(x, v, life, world, fields, mortal, a)
+        accelerations(x, v, life, mass, world, fields, mortal, a)
         add_to(v, a, half)
     else:
         b, c, d, va = rows(work[1], 0, size), rows(work[2], 0, size), rows(work[3], 0, size), rows(work[4], 0, size)
         vb, vc, at = rows(work[5], 0, size), rows(work[6], 0, size), rows(work[7], 0, size)
         sum_of(v, a, half, va)
         sum_of(x, v, half, at)
-        accelerations(at, va, life, world, fields, mortal, b)
+        accelerations(at, va, life, mass, world, fields, mortal, b)
         sum_of(v, b, half, vb)
         sum_of(x, va, half, at)
-        accelerations(at, vb, life, world, fields, mortal, c)
+        accelerations(at, vb, life, mass, world, fields, mortal, c)
         sum_of(v, c, dt, vc)
         sum_of(x, vb, dt, at)
-        accelerations(at, vc, life, world, fields, mortal, d)
+        accelerations(at, vc, life, mass, world, fields, mortal, d)
         sixth = dt * SIXTH
         for axis in range(3):
             for j in range(size):
@@ -202,33 +212,36 @@ def landed(first: Any, last: Any, x: Any, v: Any, dt: Any, world: Any, row: Any)
 
 @jit
 def advanced(
-    first: Any, last: Any, x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: Any,
-    mortal: Any,
+    first: Any, last: Any, x: Any, v: Any, life: Any, mass: Any, dt: Any, world: Any, fields: Any, colliders: Any,
+    method: Any, mortal: Any,
 ) -> None:  # fmt: skip
-    falling = method == 0 and not mortal and fields.shape[0] == 1 and fields[0, 0] == np.float32(0)
+    falling = (
+        method == 0 and not mortal and mass.shape[0] == 0 and fields.shape[0] == 1 and fields[0, 0] == np.float32(0)
+    )
     if falling and colliders.shape[0] == 1 and colliders[0, 0] == ONE:
         landed(first, last, x, v, dt, world, colliders[0])
         return
     work = np.empty((8 if method == 2 else 1, 3, BLOCK), np.float32)
     for start in range(first, last, BLOCK):
         end = min(start + BLOCK, last)
-        px, pv, lives = rows(x, start, end), rows(v, start, end), life[start:end]
+        px, pv, lives, masses = rows(x, start, end), rows(v, start, end), life[start:end], mass[start:end]
         if mortal:
             for j in range(end - start):
                 lives[j] -= dt
                 if lives[j] <= np.float32(0):
                     pv[0][j] = pv[1][j] = pv[2][j] = np.float32(0)
-        moved(px, pv, lives, dt, world, fields, method, mortal, work)
+        moved(px, pv, lives, masses, dt, world, fields, method, mortal, work)
         for c in range(colliders.shape[0]):
             if colliders[c, 0] != np.float32(0):
                 stopped(px, pv, colliders[c])
 
 
 def advance(
-    x: Any, v: Any, life: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: int, mortal: int
+    x: Any, v: Any, life: Any, mass: Any, dt: Any, world: Any, fields: Any, colliders: Any, method: int, mortal: int
 ) -> None:
     """See :func:`.plain.advance`."""
-    spread(advanced, x.shape[1], GRAIN, x, v, life, np.float32(dt), world, fields, colliders, method, mortal)
+    masses = NONE if mass is None else mass
+    spread(advanced, x.shape[1], GRAIN, x, v, life, masses, np.float32(dt), world, fields, colliders, method, mortal)
 
 
 @jit

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.kernel.nvrtc.decorated import kernel
-from callboard.realtime.particles.config import DistanceField
+from callboard.realtime.particles.obstacles import DistanceField
 
 __all__ = ["TEXT", "fence", "fenced", "held", "hold", "numbers", "sampled", "values_of"]
 

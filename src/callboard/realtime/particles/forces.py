@@ -1,61 +1,81 @@
-"""Forces that a step adds beside those of a configuration: between particles, and of functions."""
+"""Forces that a step adds beside those of its own kernel: between particles, of expressions, and of functions."""
 
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
-
+from callboard.core.errors import ShapeError
+from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
-from callboard.kernel.nvrtc.decorated import kernel
-from callboard.realtime.base.engines import engine
+from callboard.kernel.elementwise.calls import elementwise
 from callboard.realtime.base.rule import Arrays
 from callboard.realtime.cloth.kernels import begins, buckets
-from callboard.realtime.particles.config import Contact
+from callboard.realtime.particles.config import Contact, ParticleConfig
+from callboard.realtime.particles.expressions import Force, kicking
+from callboard.realtime.particles.kernels import contacts, kick
 
-__all__ = ["between", "contacts", "kick"]
+__all__ = ["ForceFunction", "ParticleArrays", "between", "checked_functions", "kicked_by", "kicked_by_function"]
 
-PACKAGE = "callboard.realtime.particles"
 
-CONTACTS = r"""
-extern "C" __global__ void contacts(
-    const float *x, const float *v, const float *life, const int *order, const int *starts, float *out, int n, int s,
-    float diameter, float stiffness, float damping
-) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    const float px = x[i], py = x[n + i], pz = x[2 * n + i];
-    const int cx = (int)floorf(px / diameter), cy = (int)floorf(py / diameter), cz = (int)floorf(pz / diameter);
-    float ax = 0.0f, ay = 0.0f, az = 0.0f;
-    for (int k = 0; k < 27 && life[i] > 0.0f; ++k) {
-        const int ox = cx + k / 9 - 1, oy = cy + k / 3 % 3 - 1, oz = cz + k % 3 - 1;
-        const unsigned where = ((unsigned)ox * 73856093u ^ (unsigned)oy * 19349663u ^ (unsigned)oz * 83492791u)
-                             & (unsigned)(s - 2);
-        for (int l = starts[where]; l < starts[where + 1]; ++l) {
-            const int j = order[l];
-            const float qx = x[j], qy = x[n + j], qz = x[2 * n + j], dx = px - qx, dy = py - qy, dz = pz - qz;
-            const float distance = sqrtf(dx * dx + dy * dy + dz * dz);
-            if (distance >= diameter || distance <= 1e-12f || life[j] <= 0.0f) continue;
-            if ((int)floorf(qx / diameter) != ox || (int)floorf(qy / diameter) != oy ||
-                (int)floorf(qz / diameter) != oz) continue;
-            const float ux = v[i] - v[j], uy = v[n + i] - v[n + j], uz = v[2 * n + i] - v[2 * n + j];
-            const float apart = (ux * dx + uy * dy + uz * dz) / distance;
-            const float push = fmaxf(stiffness * (diameter - distance) - damping * apart, 0.0f) / distance;
-            ax += push * dx, ay += push * dy, az += push * dz;
-        }
-    }
-    out[i] = ax, out[n + i] = ay, out[2 * n + i] = az;
-}
-"""
+class ParticleArrays(NamedTuple):
+    """What a function of forces gets: refs, which it reads and does not write.
 
-KICK = r"""
-extern "C" __global__ void kick(float *v, const float *a, const float *step, int n, float part) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < 3 * n) v[i] += a[i] * (step[0] * part);
-}
-"""
+    Attributes:
+        device: Where they are.
+        x, v: Positions and velocities, f32 ``[3, slots]``.
+        life: Seconds that each has to live, f32 ``[slots]``; 0 or less in a free slot.
+        mass: f32 ``[slots]``.
+        time: Seconds since the start, f32 ``[1]``.
+        attributes: Of the configuration, f32 ``[slots]`` each, by name.
+        parameters: Of the configuration, f32 ``[1]`` each, by name. They change without another recording.
+    """
+
+    device: Device
+    x: GpuRef
+    v: GpuRef
+    life: GpuRef
+    mass: GpuRef
+    time: GpuRef
+    attributes: Mapping[str, GpuRef]
+    parameters: Mapping[str, GpuRef]
+
+
+ForceFunction = Callable[[ParticleArrays], Any]
+"""A function that enqueues ops, and returns the ref of forces, f32 ``[3, slots]``."""
+
+_time = elementwise("f32(clock + f64(dt) * late)")
+
+
+def checked_functions(forces: Any) -> tuple[ForceFunction, ...]:
+    """Functions that can be called with the arrays of particles.
+
+    Raises:
+        TypeError: One is no function, or takes other arguments.
+    """
+    if isinstance(forces, str | Force) or not isinstance(forces, Sequence):
+        raise TypeError(f"forces is {forces!r:.80}; pass a sequence of functions of a ParticleArrays")
+    for n, one in enumerate(forces):
+        if isinstance(one, Force):
+            raise TypeError(f"forces[{n}] is {one!r:.80}; expressions go into ParticleConfig(fields=...)")
+        if not callable(one):
+            raise TypeError(f"forces[{n}] is {one!r:.80}; pass a function of a ParticleArrays")
+        if inspect.iscoroutinefunction(one):
+            raise TypeError(f"forces[{n}] is a coroutine function; pass a plain one, which returns a ref without await")
+        try:
+            signature = inspect.signature(one)
+        except (TypeError, ValueError):  # not every callable of C has one
+            continue
+        try:
+            signature.bind(None)
+        except TypeError:
+            raise TypeError(
+                f"forces[{n}] takes {signature}; it is called with one argument, a ParticleArrays (.x, .v, .mass)"
+            ) from None
+    return tuple(forces)
 
 
 def between(device: Device, arrays: Arrays, contact: Contact) -> Any:
-    """Accelerations by contacts: particles are sorted by the cells of a grid, as wide as a particle."""
+    """Forces by contacts: particles are sorted by the cells of a grid, as wide as a particle."""
     a: Any = arrays
     x, size = a["x"], a["starts"].shape[0] - 1
     keys, order = device.cub.sort_pairs(buckets(x, contact.diameter, size), a["index"])
@@ -65,27 +85,52 @@ def between(device: Device, arrays: Arrays, contact: Contact) -> Any:
     )  # fmt: skip
 
 
-@kernel(
-    "in x: f32[3, n], in v: f32[3, n], in life: f32[n], in order: i32[n], in starts: i32[s], out out: f32[3, n],"
-    "n: i32, s: i32, diameter: f32, stiffness: f32, damping: f32",
-    cuda=CONTACTS,
-    grid=lambda n: -(-n // 128),
-    block=128,
-)
-def contacts(
-    x: Any, v: Any, life: Any, order: Any, starts: Any, out: Any, diameter: float, stiffness: float, damping: float
+def kicked_by(force: Force, arrays: Arrays, config: ParticleConfig, part: float, late: float) -> None:
+    """Velocities after a part of a step under an expression.
+
+    Args:
+        late: Steps between what the clock says and the time at which the force is.
+    """
+    a: Any = arrays
+    x, v = a["x"], a["v"]
+    named: dict[str, Any] = {"x": x[0], "y": x[1], "z": x[2], "vx": v[0], "vy": v[1], "vz": v[2]}
+    named |= {"mass": a["mass"], "life": a["life"], "dt_": a["dt"], "clock_": a["clock"][:1]}
+    named |= {"part_": part, "late_": late, **_rows("attributes", a, config), **_rows("parameters", a, config)}
+    kernel = kicking(force.text)
+    kernel(outs=[named[name] for name in kernel.results], **{name: named[name] for name in kernel.inputs})
+
+
+def kicked_by_function(
+    force: ForceFunction, name: str, device: Device, arrays: Arrays, config: ParticleConfig, part: float, late: float
 ) -> None:
-    """Accelerations of particles that touch; see :func:`.plain.contacts`."""
-    numbers = (np.float32(one) for one in (diameter, stiffness, damping))
-    engine(f"{PACKAGE}.plain", f"{PACKAGE}.compiled").contacts(x, v, life, order, starts, out, *numbers)
+    """Velocities after a part of a step under a function; arguments as of :func:`kicked_by`.
+
+    Raises:
+        TypeError, ShapeError: What it returned are no forces.
+    """
+    a: Any = arrays
+    time = _time(a["clock"][:1], a["dt"], late)
+    others = _rows("attributes", a, config), _rows("parameters", a, config)
+    found = force(ParticleArrays(device, a["x"], a["v"], a["life"], a["mass"], time, *others))
+    if not isinstance(found, GpuRef):
+        raise TypeError(f"{name} returned {found!r:.80}; return a ref, without await")
+    if found.shape != a["x"].shape or found.dtype.name != "f32":
+        raise ShapeError(f"{name} returned {found.layout}; return forces {a['x'].layout} (f32(...) in an expression)")
+    kick(a["v"], found, a["mass"], a["dt"], part)
 
 
-@kernel(
-    "inout v: f32[3, n], in a: f32[3, n], in step: f32[1], n: i32, part: f32",
-    cuda=KICK,
-    grid=lambda n: -(-3 * n // 256),
-    block=256,
-)
-def kick(v: Any, a: Any, step: Any, part: float) -> None:
-    """Velocities after a part of a step under these accelerations."""
-    v += a * (step[0] * np.float32(part))
+class _Named(dict[str, Any]):
+    """Arrays by name; one that is missing is named with what to write."""
+
+    def __init__(self, kind: str, arrays: dict[str, Any]) -> None:
+        super().__init__(arrays)
+        self._kind = kind
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"the configuration has no {name!r}; write ParticleConfig({self._kind}={{{name!r}: 1.0}})")
+
+
+def _rows(kind: str, arrays: Any, config: ParticleConfig) -> _Named:
+    """Attributes as rows, parameters as arrays of one number, by their names."""
+    names, whole = getattr(config, kind), arrays[kind]
+    return _Named(kind, {one: whole[n] if kind == "attributes" else whole[n : n + 1] for n, one in enumerate(names)})

@@ -5,20 +5,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from callboard.realtime.particles.config import (
-    Attractor,
-    Ball,
-    Bowl,
-    Collider,
-    DistanceField,
-    Emitter,
-    Field,
-    ParticleConfig,
-    Plane,
-    Spring,
-    Vortex,
-)
+from callboard.realtime.particles.config import Attractor, Emitter, ParticleConfig, Spring, Vortex, Wind
 from callboard.realtime.particles.distances import values_of
+from callboard.realtime.particles.expressions import Force
+from callboard.realtime.particles.obstacles import Ball, Bowl, Collider, DistanceField, Plane
 
 __all__ = [
     "ATTRACTOR",
@@ -53,10 +43,19 @@ def packed(config: ParticleConfig) -> dict[str, Floats]:
         colliders.append([BOX, *config.bounds[0], *config.bounds[1], config.bounce, 0.0])
     return {
         "world": np.array([*config.gravity, config.drag], "f4"),
-        "fields": _rows([_field(one) for one in config.fields]),
+        "fields": _rows([_field(one) for one in config.fields if not isinstance(one, Force)]),
         "colliders": _rows(colliders),
         "emitters": _rows([_emitter(one) for one in config.emitters]),
+        "born": _born(config),
+        "parameters": np.array([*config.parameters.values(), 0], "f4"),
     }
+
+
+def _born(config: ParticleConfig) -> Floats:
+    """Attributes of new particles: a row for each emitter."""
+    names = [*config.attributes] or [""]
+    rows = [[{**config.attributes, **one.attributes}.get(name, 0.0) for name in names] for one in config.emitters]
+    return np.array(rows or [[0.0] * len(names)], "f4")
 
 
 def packed_colliders(colliders: Iterable[Collider]) -> Floats:
@@ -81,7 +80,7 @@ def _rows(rows: list[list[float]]) -> Floats:
     return found
 
 
-def _field(field: Field) -> list[float]:
+def _field(field: Attractor | Spring | Vortex | Wind) -> list[float]:
     """Kind, center (3), axis or velocity (3), strength, softening."""
     match field:
         case Attractor():
@@ -90,7 +89,7 @@ def _field(field: Field) -> list[float]:
             return [SPRING, *field.center, 0, 0, 0, field.strength]
         case Vortex():
             return [VORTEX, *field.center, *field.axis, field.strength]
-        case _:
+        case Wind():
             return [WIND, 0, 0, 0, *field.velocity, field.strength]
 
 
@@ -109,5 +108,6 @@ def _collider(collider: Plane | Ball | Bowl) -> list[float]:
 
 
 def _emitter(emitter: Emitter) -> list[float]:
-    """1, position, velocity, rate, radius, spread, life."""
-    return [1, *emitter.position, *emitter.velocity, emitter.rate, emitter.radius, emitter.spread, emitter.life]
+    """1, position, velocity, rate, radius, spread, life, mass."""
+    one = emitter
+    return [1, *one.position, *one.velocity, one.rate, one.radius, one.spread, one.life, one.mass]

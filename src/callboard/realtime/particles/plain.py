@@ -22,6 +22,7 @@ def advance(
     x: Floats,
     v: Floats,
     life: Floats,
+    mass: Floats | None,
     dt: float,
     world: Floats,
     fields: Floats,
@@ -32,6 +33,7 @@ def advance(
     """Move all particles by one step, and stop them at obstacles.
 
     Args:
+        mass: None: all have 1.
         mortal: Not 0 if slots may be free.
     """
     for start in range(0, x.shape[1], BLOCK):
@@ -41,35 +43,42 @@ def advance(
             life[part] -= np.float32(dt)
             free = life[part] <= 0
             v[:, part][:, free] = 0
-        _moved(x[:, part], v[:, part], free, np.float32(dt), world, fields, method)
+        masses = None if mass is None else mass[part]
+        _moved(x[:, part], v[:, part], free, masses, np.float32(dt), world, fields, method)
         for row in colliders:
             _stopped(x[:, part], v[:, part], row)
 
 
-def _moved(x: Floats, v: Floats, free: Any, dt: np.float32, world: Floats, fields: Floats, method: int) -> None:
+def _moved(
+    x: Floats, v: Floats, free: Any, mass: Floats | None, dt: np.float32, world: Floats, fields: Floats, method: int
+) -> None:
     half = np.float32(0.5) * dt
-    a = _accelerations(x, v, free, world, fields)
+    rest = free, mass, world, fields
+    a = _accelerations(x, v, *rest)
     if method == kinds.METHODS["symplectic"]:
         v += a * dt
         x += v * dt
     elif method == kinds.METHODS["verlet"]:
         v += a * half
         x += v * dt
-        v += _accelerations(x, v, free, world, fields) * half
+        v += _accelerations(x, v, *rest) * half
     else:
         va = v + a * half
-        b = _accelerations(x + v * half, va, free, world, fields)
+        b = _accelerations(x + v * half, va, *rest)
         vb = v + b * half
-        c = _accelerations(x + va * half, vb, free, world, fields)
+        c = _accelerations(x + va * half, vb, *rest)
         vc = v + c * dt
-        d = _accelerations(x + vb * dt, vc, free, world, fields)
+        d = _accelerations(x + vb * dt, vc, *rest)
         sixth, two = dt / np.float32(6), np.float32(2)
         x += (v + two * va + two * vb + vc) * sixth
         v += (a + two * b + two * c + d) * sixth
 
 
-def _accelerations(x: Any, v: Any, free: Any, world: Floats, fields: Floats) -> Floats:
-    a: Floats = world[:3, None] - world[3] * v
+def _accelerations(x: Any, v: Any, free: Any, mass: Floats | None, world: Floats, fields: Floats) -> Floats:
+    gravity = world[:3, None]
+    a: Floats = -world[3] * v
+    if mass is None:
+        a += gravity
     with np.errstate(divide="ignore", invalid="ignore"):  # found by the simulation
         for row in fields:
             kind, center, other, strength = int(row[0]), row[1:4, None], row[4:7, None], row[7]
@@ -83,6 +92,9 @@ def _accelerations(x: Any, v: Any, free: Any, world: Floats, fields: Floats) -> 
                 a += strength * np.cross(other, x - center, axis=0)
             elif kind == kinds.WIND:
                 a += strength * (other - v)
+    if mass is not None:
+        a /= mass
+        a += gravity
     if free is not None:
         a[:, free] = 0
     return a
@@ -128,7 +140,7 @@ def contacts(
     stiffness: Any,
     damping: Any,
 ) -> None:
-    """Accelerations of particles that touch: a spring and a damper, which push and never pull.
+    """Forces between particles that touch: a spring and a damper, which push and never pull.
 
     Args:
         order, starts: Particles in the order of their buckets, and where each of these begins; not needed here.
@@ -147,11 +159,24 @@ def contacts(
         np.subtract.at(out[axis], j, push[axis])
 
 
-def emit(x: Floats, v: Floats, life: Floats, clock: Any, dt: float, emitters: Floats, seed: int) -> None:
+def emit(
+    x: Floats,
+    v: Floats,
+    life: Floats,
+    mass: Floats,
+    attributes: Floats,
+    clock: Any,
+    dt: float,
+    emitters: Floats,
+    born: Floats,
+    seed: int,
+) -> None:
     """Make new particles in free slots, in ascending order.
 
     Args:
+        attributes: ``[k, n]``, or ``[1, 1]`` where there are none.
         clock: Its first item is the seconds since the start.
+        born: Attributes of new particles, a row for each emitter.
     """
     free = np.flatnonzero(life <= 0)
     taken = 0
@@ -163,7 +188,9 @@ def emit(x: Floats, v: Floats, life: Floats, clock: Any, dt: float, emitters: Fl
         for axis in range(3):
             x[axis, slots] = row[1 + axis] + row[8] * _drawn(seed, e, serial, axis)
             v[axis, slots] = row[4 + axis] + row[9] * _drawn(seed, e, serial, 3 + axis)
-        life[slots] = row[10]
+        life[slots], mass[slots] = row[10], row[11]
+        if attributes.shape[1] == len(life):
+            attributes[:, slots] = born[e][:, None]
 
 
 def tick(clock: Any, rank: NDArray[np.int32], free: NDArray[np.int32], dt: float, emitters: Floats) -> None:

@@ -20,6 +20,8 @@ class ParticleSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         time: Seconds since the start.
         positions, velocities: f32 ``[particles, 3]``.
         lives: Seconds that each has left; infinite where it has no end.
+        masses: f32 ``[particles]``.
+        attributes: Of the configuration, by name: f32 ``[particles]`` each.
         slots: Where each is; a particle keeps its slot while it lives.
         emitted: Particles that emitters have made.
         suppressed: Particles that emitters could not make, because no slot was free.
@@ -30,6 +32,8 @@ class ParticleSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     positions: Any
     velocities: Any
     lives: Any
+    masses: Any
+    attributes: dict[str, Any]
     slots: Any
     emitted: int = 0
     suppressed: int = 0
@@ -39,18 +43,18 @@ class ParticleSnapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def kinetic(self) -> float:
-        """Sum of ``v^2 / 2``."""
-        return float((self.velocities.astype("f8") ** 2).sum() / 2)
+        """Sum of ``m v^2 / 2``."""
+        return float((self.masses[:, None] * self.velocities.astype("f8") ** 2).sum() / 2)
 
     @property
     def momentum(self) -> NDArray[np.float64]:
-        """Sum of the velocities."""
-        return np.asarray(self.velocities.sum(0, dtype="f8"))
+        """Sum of ``m v``."""
+        return np.asarray((self.masses[:, None] * self.velocities.astype("f8")).sum(0))
 
     def energy(self, config: ParticleConfig) -> float:
         """Kinetic energy, and potential energy in gravity, springs, attractors and contacts; other forces have none."""
         x = self.positions.astype("f8")
-        energy = self.kinetic - float((x @ np.array(config.gravity)).sum())
+        energy = self.kinetic - float((self.masses * (x @ np.array(config.gravity))).sum())
         for field in config.fields:
             square = ((x - np.array(getattr(field, "center", (0, 0, 0)))) ** 2).sum(1)
             if isinstance(field, Spring):

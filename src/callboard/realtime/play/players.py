@@ -62,7 +62,8 @@ def _particles(device: Device) -> Simulation[Any, Any]:
 
 
 def _particle_changes(values: Values) -> dict[str, Any]:
-    from callboard.realtime.particles.config import Ball, Emitter, Vortex
+    from callboard.realtime.particles.config import Emitter, Vortex
+    from callboard.realtime.particles.obstacles import Ball
 
     rate, speed = values.get("rate", 600.0), (0.0, values.get("speed", 5.5), 0.0)
     fountain = Emitter(position=(0.0, -0.9, 0.0), velocity=speed, rate=rate, spread=0.7, life=3.0)
@@ -104,7 +105,7 @@ def _fluid(device: Device) -> Simulation[Any, Any]:
 
 def _fluid_changes(values: Values) -> dict[str, Any]:
     from callboard.realtime.fluid.config import FluidSource
-    from callboard.realtime.particles.config import Ball
+    from callboard.realtime.particles.obstacles import Ball
 
     smoke = FluidSource(center=(0.6, 0.08, 0.0), radius=0.08, density=values["smoke"], acceleration=(0.0, 2.0, 0.0))
     return {

@@ -1,9 +1,10 @@
 """``GpuSparseStructureActor``: a sparse matrix that changes, with its products, on a device."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from callboard.core.errors import ContextLost, ShapeError
@@ -15,8 +16,10 @@ from callboard.realtime.base.checks import count
 from callboard.realtime.sparse import messages
 from callboard.realtime.sparse.entries import Change, Entries
 
-__all__ = ["GpuSparseStructureActor", "SparseStats"]
+__all__ = ["GpuSparseStructureActor", "SparseFormat", "SparseStats"]
 
+SparseFormat = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
+"""SciPy's formats."""
 ATTEMPTS = 3
 """Contexts that a product may lose before it fails."""
 
@@ -91,6 +94,35 @@ class GpuSparseStructureActor(Asked):
         """
         self._entries.replace(rows, cols, values)
         return len(self._entries.keys)
+
+    def set_matrix(self, matrix: Any) -> int:
+        """Replace all entries by those of a SciPy matrix of any format (CSR, CSC, COO, BSR, DIA, …); their number.
+
+        Blocks of BSR become single entries, zeros in them included.
+
+        Raises:
+            ShapeError: It has other extents.
+            TypeError: It is no sparse matrix; its values are none of this dtype.
+        """
+        if not scipy.sparse.issparse(matrix):
+            raise TypeError(f"matrix is {type(matrix).__name__}; pass one of SciPy: scipy.sparse.csr_array(matrix)")
+        if matrix.shape != self._entries.shape:
+            raise ShapeError(f"matrix has shape {list(matrix.shape)}; this one is {list(self._entries.shape)}")
+        found = scipy.sparse.coo_array(matrix)
+        return self.set_entries(found.row, found.col, found.data)
+
+    def to_scipy(self, format: SparseFormat = "csr", **how: Any) -> Any:
+        """A copy of the entries as a :mod:`scipy.sparse` array on the host.
+
+        Args:
+            format: Of the array.
+            how: Passed to SciPy's conversion: ``blocksize=(2, 2)`` of ``"bsr"``.
+        """
+        if format not in get_args(SparseFormat):
+            raise ValueError(f"format is {format!r}; use one of {', '.join(map(repr, get_args(SparseFormat)))}")
+        indptr, indices, values = self._entries.csr()
+        found = scipy.sparse.csr_array((values.copy(), indices, indptr), self._entries.shape)
+        return getattr(found, f"to{format}")(**how)
 
     def update(self, rows: Any, cols: Any, values: Any, how: Change = "set") -> int:
         """Change entries, and return how many there are then. Where all places exist, only values go to the device.

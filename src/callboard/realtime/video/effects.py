@@ -1,7 +1,7 @@
 """Effects: functions of frames on a device, with the names of what they take."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -10,6 +10,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.checks import count, number
+from callboard.realtime.base.fields import Limits, check_fields
 from callboard.realtime.images.pipeline import ImageFilterPipeline
 from callboard.realtime.video import kernels
 
@@ -29,7 +30,7 @@ class Effect(msgspec.Struct, frozen=True, eq=False):
 
     run: Callable[..., GpuRef]
     inputs: tuple[str, ...] = ()
-    past: int = 0
+    past: Annotated[int, Limits(least=0, most=1024)] = 0
 
     def __post_init__(self) -> None:
         if not callable(self.run):
@@ -37,7 +38,7 @@ class Effect(msgspec.Struct, frozen=True, eq=False):
         given: Any = self.inputs
         if isinstance(given, str) or not all(isinstance(one, str) for one in given):
             raise TypeError(f"inputs is {self.inputs!r:.80}; pass a tuple of names")
-        count("past", self.past, least=0, most=1024)
+        check_fields(self)
 
 
 def grayscale(*inputs: str) -> Effect:
