@@ -17,13 +17,13 @@ from callboard.kernel.api import Api
 from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.files.outside import regular_bytes
 from callboard.kernel.engine.files.reading import Later, reading
+from callboard.kernel.engine.files.rewriting import whole
+from callboard.kernel.engine.inputs.profiles import Port, profiles_of
 from callboard.kernel.engine.mapped.graph import Mapped
 from callboard.kernel.engine.mapped.tools import PLUGINS
 from callboard.kernel.engine.messages import Build, EngineSpec, Release
 from callboard.kernel.engine.onnxfile import Model, with_weights
 from callboard.kernel.engine.plan import EnginePlan, EngineRefused, digest_of, header_of, read_model, refittable_weights
-from callboard.kernel.engine.profiles import Port, profiles_of
-from callboard.kernel.engine.rewriting import whole
 from callboard.kernel.nvrtc.handles import Answer
 
 __all__ = ["ENGINES", "Methods"]

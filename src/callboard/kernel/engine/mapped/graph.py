@@ -11,8 +11,9 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
 from callboard.kernel.engine.files.protobuf import printed
+from callboard.kernel.engine.inputs.refused import InputRefused, cure
 from callboard.kernel.engine.mapped.steps import Step, call, check_names, graphs_of, lasting, step_of
-from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, Tools, operator_of
+from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, ResultTooLarge, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Model, Node
 
 __all__ = ["Mapped", "stays_on_host"]
@@ -66,6 +67,7 @@ class Mapped:
             if not self._fold(step):
                 steps.append(step)
         self._steps = self._needed(steps)
+        _trace(self._steps, [port.name for port in graph.inputs])
         kept = [*self._constants.values(), *lasting(graph.nodes)]
         self._lasting = frozenset(map(id, kept))
         self._kept = kept
@@ -103,7 +105,13 @@ class Mapped:
 
     def _execute(self, tools: Tools, values: dict[str, Any]) -> None:
         for step in self._steps:
-            values.update(zip(step.outputs, call(tools, step, values), strict=False))
+            try:
+                found = call(tools, step, values)
+            except (InputRefused, ResultTooLarge) as e:
+                if not step.origins:
+                    raise UnsupportedOp(f"{e}; no input changes that: change the model") from e
+                raise type(e)(f"{e}; {cure(step.origins)}") from e
+            values.update(zip(step.outputs, found, strict=False))
             for name in step.drops:
                 values.pop(name, None)
 
@@ -159,6 +167,15 @@ def stays_on_host(array: "np.ndarray[Any, Any]") -> bool:
 
 def _on_host(shape: Sequence[int], is_float: bool) -> bool:
     return len(shape) <= 1 and (not is_float or math.prod(shape) <= MOST_NUMBERS)
+
+
+def _trace(steps: Sequence[Step], inputs: Sequence[str]) -> None:
+    """Give each step the inputs of the model that it is computed of."""
+    origins = {name: frozenset([name]) for name in inputs}
+    for step in steps:
+        found = frozenset[str]().union(*(origins.get(name, ()) for name in (*step.inputs, *step.captured)))
+        step.origins = tuple(name for name in inputs if name in found)
+        origins.update(dict.fromkeys(step.outputs, found))
 
 
 def _problems(node: Node, model: Model) -> list[str]:

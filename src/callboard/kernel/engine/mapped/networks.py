@@ -75,7 +75,7 @@ def _window(
     """Strides, dilations and padding of each axis."""
     n = len(kernel)
     if x.ndim != n + 2:
-        raise t.refusal(f"the kernel {kernel} does not fit {x.ndim} axes")
+        raise t.misfit(f"the kernel {kernel} does not fit {x.ndim} axes")
     step, reach = strides or [1] * n, dilations or [1] * n
     if auto_pad in (b"", b"NOTSET"):
         given = pads or [0] * (2 * n)

@@ -73,7 +73,7 @@ def tensor_scatter(
     if mode == b"circular":
         where = where % x.shape[axis]
     elif where.size and int(where.max()) >= x.shape[axis]:
-        raise t.refusal(f"a place is {int(where.max())}, axis {axis} has the extent {x.shape[axis]}")
+        raise t.misfit(f"a place is {int(where.max())}, axis {axis} has the extent {x.shape[axis]}")
     places[axis] = where
     return _written(t, x, tuple(places), update, b"none")
 
@@ -116,7 +116,7 @@ def col_to_image(
     around = pads or [0] * (2 * n)
     reach, step = dilations or [1] * n, strides or [1] * n
     if taps < 1 or x.shape[1] % taps:
-        raise t.refusal(f"block_shape is {kernel}, which does not divide {x.shape[1]} columns")
+        raise t.misfit(f"block_shape is {kernel}, which does not divide {x.shape[1]} columns")
     channels = x.shape[1] // taps
     t.sized((taps, taps))
     t.sized((x.shape[0], channels, *extents), x)

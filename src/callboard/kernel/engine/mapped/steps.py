@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.errors import AccelError, ShapeError, UnsupportedOp
+from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.mapped.tools import HostOnly, Operator, ResultTooLarge, Tools, Value, operator_of
 from callboard.kernel.engine.onnxfile import Graph, Node, OnnxError
 
@@ -25,6 +26,8 @@ class Step:
     captured: frozenset[str] = frozenset()
     """Names of values that graphs in the attributes read."""
     drops: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    """Inputs of the model that it is computed of."""
 
 
 def step_of(node: Node, at: int, title: str) -> Step:
@@ -53,7 +56,8 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
 
     Raises:
         ResultTooLarge: An output would have too many elements, or this process has no memory for it.
-        UnsupportedOp: It cannot be executed with these values; names the node. Errors of plugins are their own.
+        InputRefused: It has no result for these values or shapes; names the node.
+        UnsupportedOp: It is not mapped as it is; names the node. Errors of plugins are their own.
     """
     tools.title, tools.outputs, tools.scope = step.title, len(step.outputs), values
     inputs = [values[name] if name else None for name in step.inputs]
@@ -62,7 +66,7 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
     try:
         with np.errstate(all="ignore"):  # on the host as on the device: quotients by 0 have results, and no warning
             found = step.operator.function(tools, *inputs, **step.attributes)
-    except (HostOnly, UnsupportedOp, ResultTooLarge):
+    except (HostOnly, UnsupportedOp, ResultTooLarge, InputRefused):
         raise
     except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, NotImplementedError) as e:
         if step.operator.is_plugin:
@@ -70,7 +74,7 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
             raise
         if isinstance(e, AccelError) and not isinstance(e, ShapeError):
             raise
-        kind = ResultTooLarge if isinstance(e, MemoryError) else UnsupportedOp
+        kind = ResultTooLarge if isinstance(e, MemoryError) else InputRefused
         raise kind(f"{step.title}: {e}") from e
     return found if isinstance(found, tuple | list) else (found,)
 

@@ -14,6 +14,7 @@ from callboard.kernel.array import Cast
 from callboard.kernel.dnn.api import DnnApi
 from callboard.kernel.elementwise.api import ElementwiseApi
 from callboard.kernel.elementwise.shapes import broadcast
+from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.onnxfile import ELEMENTS
 
 __all__ = ["OPERATORS", "PLUGINS", "HostOnly", "Operator", "ResultTooLarge", "Tools", "operator", "operator_of"]
@@ -167,11 +168,11 @@ class Tools:
 
         Raises:
             ResultTooLarge: It has more elements than are allowed there.
-            UnsupportedOp: An extent is negative.
+            InputRefused: An extent is negative.
         """
         extents = tuple(map(int, shape))
         if any(n < 0 for n in extents):
-            raise self.refusal(f"the shape {list(extents)} has a negative extent")
+            raise self.misfit(f"the shape {list(extents)} has a negative extent")
         most = LARGEST_THERE if any(isinstance(each, Operand) for each in sources) else LARGEST_HERE
         most = max(most, *(math.prod(each.shape) for each in sources), 0)
         if math.prod(extents) > most:
@@ -239,6 +240,10 @@ class Tools:
     def refusal(self, why: str) -> UnsupportedOp:
         """The error of an operator that cannot be mapped."""
         return UnsupportedOp(f"{self.title}: {why}")
+
+    def misfit(self, why: str) -> InputRefused:
+        """The error of an operator that has no result for these values or shapes."""
+        return InputRefused(f"{self.title}: {why}")
 
 
 def is_float(value: Value) -> bool:

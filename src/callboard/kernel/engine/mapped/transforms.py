@@ -49,7 +49,7 @@ def _window(terms: tuple[float, ...]) -> Any:
     def call(t: Tools, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
         (count,) = t.sized(t.ints(size, "size"))
         if count < (1 if periodic else 2):
-            raise t.refusal(f"a window of {count} elements is not mapped")
+            raise t.misfit(f"a window of {count} elements is not mapped")
         steps = np.arange(count) * (2 * math.pi / (count if periodic else count - 1))
         found = sum(term * np.cos(at * steps) for at, term in enumerate(terms))
         return np.asarray(found).astype(DTYPES[t.element(output_datatype)].np)
