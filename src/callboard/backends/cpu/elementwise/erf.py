@@ -1,8 +1,8 @@
 """The error function of f32 by additions and products alone: NumPy and a C compiler give the same bits.
 
-It uses the vectors of the CPU, which SciPy's does not. Two polynomials, below and above 0.93, the second of an exponent:
-N. Juffa, "Vectorizable implementation of erf()", NVIDIA developer forums, with two operations for each fused one. The
-exponential is that of Cephes (`expf`).
+It uses the vectors of the CPU, which SciPy's does not. Two polynomials, below and above 0.93, the second of an
+exponent: N. Juffa, "Vectorizable implementation of erf()", NVIDIA developer forums, with two operations for each fused
+one. The exponential is that of Cephes (`expf`).
 """
 
 from collections.abc import Sequence
