@@ -55,7 +55,10 @@ class Bench:
 
     def __init__(self, *seconds: float, ports: list[Port] | None = None, fails: bool = False) -> None:
         self.seconds = dict(zip(ENGINES, seconds, strict=True))
-        self.now, self.calls, self.released, self.built = 0.0, [""][:0], [""][:0], [""][:0]
+        self.now = 0.0
+        self.calls: list[str] = []
+        self.released: list[str] = []
+        self.built: list[str] = []
         self.ports, self.fails = ports, fails
 
     def build(self, name: str) -> Ready:

@@ -3,8 +3,8 @@
 These are the functions that IEEE 754 defines to the last bit, of f32, f64 and bool, and comparisons of integers; and
 `erf` of f32, which both compute by sums and products (:mod:`.erf`). A compiler may not contract a product and a sum
 (``-ffp-contract=off``), nor assume anything about NaN. Whatever a library approximates (``exp``), and whatever NumPy
-leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's. Which of two NaNs a sum or a product takes is left to
-the loops, too: NumPy's take either, by the place of the element.
+leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's. Which of two NaNs a sum or a product takes is left
+to the loops, too: NumPy's take either, by the place of the element.
 
 Compilers change the sign of a NaN (``-a + b`` becomes ``b - a``, ``a * -1`` becomes ``-a``). So negation and ``abs``
 act on the sign's bit, which comes, as do the constants 1, -1 and 0, from memory that the compiler may not look into.

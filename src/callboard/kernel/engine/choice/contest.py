@@ -135,8 +135,9 @@ class Contest:
     def _once(self, context: Any, inputs: Mapping[str, Any]) -> Steps[float]:
         begin = self._clock()
         outs = context(inputs)
-        for out in outs if isinstance(outs, tuple) else (outs,):
-            yield out  # noqa: UP028 -- who waits for it sends its result
+        waited = list(outs) if isinstance(outs, tuple) else [outs]
+        while waited:
+            yield waited.pop()
         return self._clock() - begin
 
 
