@@ -42,7 +42,7 @@ def forward(op: Any) -> Plan:
             kind = part.dtype.type
             mean = np.add.reduce(part, last, keepdims=True) / kind(count) if centred else None
             away = np.subtract(part, kind(0) if mean is None else mean, order="C")
-            lines = away.reshape(*part.shape[: len(items)], -1)
+            lines = away.reshape(*part.shape[: len(items)], count)
             variance = np.vecdot(lines, lines).reshape(part.shape[: len(items)] + (1,) * op.axes) / kind(count)
             inverse = 1 / np.sqrt(variance + kind(op.epsilon))
             away *= inverse

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from callboard.core.errors import AccelError, LibraryError, ShapeError
 
-__all__ = ["InputRefused", "cure", "runtime_error"]
+__all__ = ["MOST_NAMES", "InputRefused", "cure", "runtime_error"]
 
 STATUS = re.compile(r"while running (\w+) node\. Name:'(.*?)' Status Message: (.*)", re.DOTALL)
 SOURCE = re.compile(r"^\S+\.(?:cc|h):\d+ (?:[^()]*\([^)]*\)(?: \[with [^\]]*\])? )?")

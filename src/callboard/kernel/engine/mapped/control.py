@@ -27,6 +27,8 @@ def branch(t: Tools, condition: Value, *, else_branch: Graph, then_branch: Graph
 def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value, body: Graph) -> Any:
     most = math.inf if count is None else t.ints(count, "the count of a Loop")[0]
     going = True if condition is None else bool(t.host(condition, "the condition of a Loop").all())
+    if going and most > MOST_TURNS and _counts(body):
+        raise t.misfit(f"a Loop of {most} turns, at most {MOST_TURNS} are executed")
     title, scope = t.title, t.scope
     now, scanned, at = list(states), [], 0
     while going and at < most:
@@ -79,6 +81,15 @@ def scan(
     for rows, place, back in zip(zip(*scanned, strict=True), places, reverse, strict=True):
         outs.append(_stacked(t, rows[::-1] if back else rows, place))
     return (*now, *outs)
+
+
+def _counts(body: Graph) -> bool:
+    """Whether the condition stays as it is given, so that all turns are executed."""
+    same = {body.inputs[1].name}
+    for node in body.nodes:
+        if node.op == "Identity" and node.inputs[0] in same:
+            same.add(node.outputs[0])
+    return body.outputs[0].name in same
 
 
 def _count(t: Tools) -> None:

@@ -21,6 +21,8 @@ __all__ = ["OPERATORS", "PLUGINS", "HostOnly", "Operator", "ResultTooLarge", "To
 
 LARGEST_HERE = 1 << 27
 """Elements of an array that the caller's process makes."""
+LARGEST_OPERAND = 1 << 20
+"""Elements of an array that the caller's process computes with; one that is larger goes to the device."""
 LARGEST_THERE = 1 << 31
 """Elements of an array that the device makes."""
 
@@ -140,6 +142,12 @@ class Tools:
             found = table[id(value)] = (self._put(np.ascontiguousarray(value).reshape(value.shape)), value)
         return found[0]
 
+    def placed(self, value: Value) -> Value:
+        """The value where a node computes with it: a large one on the device, where no event loop waits for it."""
+        if isinstance(value, Operand) or math.prod(value.shape) <= LARGEST_OPERAND:
+            return value
+        return self.ref(value)
+
     def remembered(self, constants: dict[int, Any], lasting: frozenset[int]) -> None:
         """Use these refs of constants, by the identity of their host arrays, and keep those of ``lasting`` ones there.
 
@@ -214,6 +222,30 @@ class Tools:
         if isinstance(value, Operand):
             raise self.refusal(f"{what} is computed on the device, and must be known on the host: pass NumPy arrays")
         return np.asarray(value)
+
+    def counts(self, value: Value, what: str, most: int, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+        """Integers on the host from 0 to ``most``, such as lengths of sequences, of this shape.
+
+        Raises:
+            InputRefused: One is outside, or the shape is another one.
+            UnsupportedOp: As for :meth:`host`.
+        """
+        found = self.host(value, what)
+        if found.shape != shape:
+            raise self.misfit(f"{what} has the shape {list(found.shape)}, expected {list(shape)}")
+        if (wrong := found[(found < 0) | (found > most)]).size:
+            raise self.misfit(f"{what} holds {wrong[0]}, and takes 0 to {most}")
+        return found
+
+    def axis(self, value: int, axes: int) -> int:
+        """The axis of a number that counts from either end.
+
+        Raises:
+            InputRefused: There is none.
+        """
+        if not -axes <= value < axes:
+            raise self.misfit(f"the axis is {value}, of {axes} axes")
+        return value % axes
 
     def ints(self, value: Value, what: str) -> list[int]:
         """A list of integers on the host."""

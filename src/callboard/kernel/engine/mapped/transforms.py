@@ -24,7 +24,7 @@ def dft(
     onesided: int = 0,
 ) -> Value:
     given = t.ints(place, "axis")[0] if place is not None else axis
-    along = (given if given is not None else (1 if t.opset < 20 else -2)) % x.ndim
+    along = t.axis(given if given is not None else (1 if t.opset < 20 else -2), x.ndim)
     dtype = name_of(x)
     if dtype not in ("f32", "f64"):
         raise t.refusal(f"DFT of {dtype} is not mapped")
