@@ -27,8 +27,8 @@ def branch(t: Tools, condition: Value, *, else_branch: Graph, then_branch: Graph
 def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value, body: Graph) -> Any:
     most = math.inf if count is None else t.ints(count, "the count of a Loop")[0]
     going = True if condition is None else bool(t.host(condition, "the condition of a Loop").all())
-    if going and most > MOST_TURNS and _counts(body):
-        raise t.misfit(f"a Loop of {most} turns, at most {MOST_TURNS} are executed")
+    if going and MOST_TURNS < most < math.inf and _counts(body):
+        raise t.misfit(f"a Loop of more than {MOST_TURNS} turns")
     title, scope = t.title, t.scope
     now, scanned, at = list(states), [], 0
     while going and at < most:
