@@ -44,7 +44,7 @@ class Stepwise(Answer[T]):
             pending = self._pending
             try:
                 found = yield from pending.__await__()
-            except Exception as e:
+            except Exception as e:  # of a question, whatever it is, is for the steps
                 self._failed(pending, e)
             else:
                 self._advance(pending, lambda found=found: self._steps.send(found))  # type: ignore[misc]
@@ -57,7 +57,7 @@ class Stepwise(Answer[T]):
                 found = pending.result(timeout)
             except TimeoutError:
                 raise
-            except Exception as e:
+            except Exception as e:  # of a question, whatever it is, is for the steps
                 self._failed(pending, e)
             else:
                 self._advance(pending, lambda found=found: self._steps.send(found))  # type: ignore[misc]
@@ -80,5 +80,5 @@ class Stepwise(Answer[T]):
                 self._pending = step()
             except StopIteration as e:
                 self._found, self._over = e.value, True
-            except Exception as e:
+            except Exception as e:  # is raised where the answer is awaited
                 self._error, self._over = e, True
