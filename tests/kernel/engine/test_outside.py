@@ -17,8 +17,8 @@ from callboard.core.errors import UnsupportedOp
 from callboard.kernel.engine.files.outside import regular_bytes, with_contents
 from callboard.kernel.engine.files.protobuf import OnnxError, field_bytes, fields_of, raw_field
 from callboard.kernel.engine.files.reading import Later, reading
+from callboard.kernel.engine.files.rewriting import whole
 from callboard.kernel.engine.onnxfile import info_bytes, model_of, tensor_bytes
-from callboard.kernel.engine.rewriting import whole
 
 SECRET = np.arange(7, 19, dtype="f4")
 X: Any = {"x": ("f32", ["n"])}

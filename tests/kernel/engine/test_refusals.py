@@ -9,6 +9,7 @@ import pytest
 from tests.kernel.engine.models import graph, model, node
 
 import callboard as cb
+from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.mapped import control
 from callboard.kernel.engine.mapped.tools import ResultTooLarge
 from callboard.kernel.engine.onnxfile import OnnxError
@@ -78,7 +79,7 @@ LARGE: dict[str, tuple[bytes, Arrays]] = {
 @pytest.mark.parametrize("kind", LARGE)
 async def test_a_result_that_is_too_large_is_refused_before_it_is_made(kind: str) -> None:
     one, given = LARGE[kind]
-    error = cb.UnsupportedOp if kind == "infinite scale" else ResultTooLarge
+    error = InputRefused if kind == "infinite scale" else ResultTooLarge
     dtype = "i64" if kind == "Range" else "f32"
     with pytest.raises(error, match=r"node 0 .*(is too large: at most|infinity)"):
         await computed([one], given, dtype=dtype)
@@ -118,7 +119,7 @@ async def test_a_result_that_grows_in_a_loop_is_refused(monkeypatch: pytest.Monk
     ],
 )
 async def test_numbers_that_mean_no_shape_are_refused(one: bytes, given: Arrays, match: str) -> None:
-    with pytest.raises(cb.UnsupportedOp, match=f"node 0 .*{match}"):
+    with pytest.raises(InputRefused, match=f"node 0 .*{match}"):
         await computed([one], given)
 
 
@@ -131,7 +132,7 @@ def endless(inner: list[bytes] | None = None) -> bytes:
 
 async def test_a_loop_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "MOST_TURNS", 20)
-    with pytest.raises(cb.UnsupportedOp, match="model: node 0 Loop: a Loop of more than 20 turns"):
+    with pytest.raises(InputRefused, match="model: node 0 Loop: a Loop of more than 20 turns"):
         await computed([endless()], {"x": floats(1)})
 
 
@@ -143,7 +144,7 @@ async def test_loops_in_loops_have_a_limit_together(monkeypatch: pytest.MonkeyPa
         {"h": ("bool", []), "b": ("f32", None)},
     )
     outer = endless([node("Loop", ["ten", "", "now"], ["next"], body=inner)])
-    with pytest.raises(cb.UnsupportedOp, match="loops in loops of more than 30 turns"):
+    with pytest.raises(InputRefused, match="loops in loops of more than 30 turns"):
         await computed([outer], {"x": floats(1)}, {"ten": ints(10)[0]})
 
 

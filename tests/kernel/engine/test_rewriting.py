@@ -8,8 +8,8 @@ import pytest
 from tests.kernel.engine.models import W, model, node
 
 import callboard as cb
+from callboard.kernel.engine.files.rewriting import whole, with_outputs
 from callboard.kernel.engine.onnxfile import OnnxError, field_bytes, fields_of, model_of, raw_field, tensor_bytes
-from callboard.kernel.engine.rewriting import whole, with_outputs
 
 
 def linear() -> bytes:

@@ -17,6 +17,7 @@ from callboard.core.layout import Layout
 from callboard.core.library import Extents, plans
 from callboard.core.op import outputs_of
 from callboard.kernel.engine import Build, EngineSpec, Execute, Release
+from callboard.kernel.engine.inputs.refused import runtime_error
 from callboard.kernel.engine.onnxfile import CODES
 
 __all__ = ["CpuEngine"]
@@ -135,12 +136,7 @@ class Run:
 
     def query_size(self, stream: CpuStream, model: int, ins: Sequence[int], outs: Any) -> Extents:
         """Execute it, with outputs of the engine's own."""
-        try:
-            binding = self._run(model, ins, [])
-        except LibraryError:
-            raise
-        except Exception as e:  # ONNX Runtime's own errors have no common base
-            raise LibraryError(f"{self.__name__}: {e}", "onnxruntime") from e
+        binding = self._run(model, ins, [])
         self._found = made = binding.get_outputs()
         shapes = [tuple(each.shape()) for each in made]
         declared = (shape for _, shape in self._spec.layouts)
@@ -166,7 +162,10 @@ class Run:
         if self._open:
             for name in self._spec.outputs:
                 binding.bind_output(name, "cpu")
-        session.run_with_iobinding(binding)
+        try:
+            session.run_with_iobinding(binding)
+        except Exception as e:  # ONNX Runtime's own errors have no common base
+            raise runtime_error(e, self._spec.title, self._spec.inputs) from e
         return binding
 
 

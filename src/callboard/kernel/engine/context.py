@@ -36,7 +36,7 @@ class ExecutionContext:
         self._submit = submit
         self._runner = plan.runner if record is None or plan.runner is None else Recorded(plan.runner, record)
         self._known: dict[tuple[bytes, ...], EngineSpec] = {}
-        self._names = [port.name for port in plan.inputs]
+        self._names = dict.fromkeys(port.name for port in plan.inputs)
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
         """Execute it once.

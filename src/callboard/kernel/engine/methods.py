@@ -14,16 +14,18 @@ import numpy as np
 from callboard.core.errors import BackendUnavailable, ShapeError
 from callboard.core.mode import Mode
 from callboard.kernel.api import Api
+from callboard.kernel.engine.choice.contest import Contest
+from callboard.kernel.engine.choice.steps import Stepwise
 from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.files.outside import regular_bytes
 from callboard.kernel.engine.files.reading import Later, reading
+from callboard.kernel.engine.files.rewriting import whole
+from callboard.kernel.engine.inputs.profiles import Port, profiles_of
 from callboard.kernel.engine.mapped.graph import Mapped
 from callboard.kernel.engine.mapped.tools import PLUGINS
 from callboard.kernel.engine.messages import Build, EngineSpec, Release
 from callboard.kernel.engine.onnxfile import Model, with_weights
 from callboard.kernel.engine.plan import EnginePlan, EngineRefused, digest_of, header_of, read_model, refittable_weights
-from callboard.kernel.engine.profiles import Port, profiles_of
-from callboard.kernel.engine.rewriting import whole
 from callboard.kernel.nvrtc.handles import Answer
 
 __all__ = ["ENGINES", "Methods"]
@@ -70,8 +72,10 @@ class Methods(Api[Mode]):
             profiles: (smallest, usual, largest shape) of inputs with dynamic extents, by name. Other shapes are
                 refused when a context is called; None: none is.
             precision: ``"f32"``: the model computes as it is written.
-            engine: ``"onnxruntime"`` or ``"callboard"``, the ops of this device; None: ONNX Runtime on a CPU where it
-                is installed, otherwise ``"callboard"``.
+            engine: ``"onnxruntime"`` or ``"callboard"``, the ops of this device; None: on a CPU where ONNX Runtime is
+                installed, the one that is faster: both are executed a few times, for a second at most, unless a
+                shape is open or the model is large or slow, and the times are kept on disk. Otherwise
+                ``"callboard"``.
             refit: Floating-point weights can be replaced (:meth:`EnginePlan.refit`). An engine then cannot fold them.
             threads: Threads of an execution on a CPU; 0: all that this process may use.
             title: Name in errors; the name of the file by default.
@@ -103,9 +107,19 @@ class Methods(Api[Mode]):
         found = read_model(data, title)
         ports = [Port(each.name, each.dtype or "", each.shape) for each in found.graph.inputs]
         checked = profiles_of(title, ports, profiles)
+        reason = "as asked"
+        if engine is None:
+            backend = self._put(np.zeros(1, np.uint8)).device.partition(":")[0].lower()
+            engine, reason = _chosen(backend, found)
+            if engine == "onnxruntime":
+                options = {"profiles": profiles, "refit": refit, "threads": threads, "title": title}
+                own: Any = functools.partial(self.build, data, **options)
+                engines = engine, "callboard"
+                contest = Contest(lambda name: own(engine=name), self.context, self.release, self._put, engines, reason)
+                rest = {"refit": refit, "threads": threads, "own": callboard_version()}
+                return Stepwise(contest.steps(data, rest))
         first = self._put(np.frombuffer(data, np.uint8))
         backend = first.device.partition(":")[0].lower()
-        engine, reason = _chosen(engine, backend, found)
         weights = refittable_weights(found) if refit else {}
         executed = with_weights(data, weights, True) if weights else data
         digest = "" if engine == "callboard" else digest_of(executed)
@@ -235,17 +249,15 @@ class Methods(Api[Mode]):
         return self._submit(Release(spec=EngineSpec(plan.title, plan.digest, plan.threads)))
 
 
-def _chosen(engine: str | None, backend: str, model: Model) -> tuple[str, str]:
-    """The engine, and why."""
-    if engine is None:
-        if own := sorted({node.title for node in model.graph.nodes} & set(PLUGINS)):
-            return "callboard", f"the model has the plugin {own[0]}"
-        if backend != "cpu":
-            return "callboard", f"the default on {backend}"
-        if importlib.util.find_spec("onnxruntime") is None:
-            return "callboard", "ONNX Runtime is not installed"
-        return "onnxruntime", "the default on cpu"
-    return engine, "as asked"
+def _chosen(backend: str, model: Model) -> tuple[str, str]:
+    """The engine where none was asked for, and why."""
+    if own := sorted({node.title for node in model.graph.nodes} & set(PLUGINS)):
+        return "callboard", f"the model has the plugin {own[0]}"
+    if backend != "cpu":
+        return "callboard", f"the default on {backend}"
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "callboard", "ONNX Runtime is not installed"
+    return "onnxruntime", "the default on cpu"
 
 
 def _check_engine(engine: str) -> None:

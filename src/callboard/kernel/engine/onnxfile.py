@@ -6,6 +6,7 @@ raise :class:`OnnxError`.
 """
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,7 +157,7 @@ def _check_names(kind: str, infos: Sequence[ValueInfo]) -> None:
     names = [each.name for each in infos]
     if "" in names:
         raise OnnxError(f"{kind} {names.index('')} of the graph has no name; give it one in the model")
-    if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         cure = "leave one out" if kind == "input" else "leave one out, or pass it through an Identity node"
         raise OnnxError(f"the graph has the {kind} {twice[0]!r} twice; {cure}")
 

@@ -12,8 +12,9 @@ import numpy as np
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
+from callboard.kernel.engine.inputs.bounds import bounds_of
+from callboard.kernel.engine.inputs.profiles import Port, Profile
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of, with_weights
-from callboard.kernel.engine.profiles import Port, Profile
 
 __all__ = ["EnginePlan", "EngineRefused", "Resident", "container", "digest_of", "header_of"]
 
@@ -100,6 +101,7 @@ class EnginePlan:
         self.executed = self.executed or self.data
         weights = refittable_weights(self.model) if self.refittable else {}
         self.resident = Resident(self.put, weights)
+        self.bounds = bounds_of(self.model.graph)
 
     @property
     def opset(self) -> int:
@@ -112,8 +114,15 @@ class EnginePlan:
         port.check(self.title, layout, self.profiles.get(port.name))
 
     def check_host(self, at: int, array: Array) -> None:
-        """Check a host array for the input number ``at``, as :meth:`check` does."""
+        """Check a host array for the input number ``at``, as :meth:`check` does, and its values if they are indices.
+
+        Raises:
+            InputRefused: A value is outside of a table that the model indexes with it.
+        """
         self.check(at, layout_of(as_dtype(array.dtype), array.shape))
+        name = self.inputs[at].name
+        if (bounds := self.bounds.get(name)) is not None:
+            bounds.check(self.title, name, array)
 
     def refit(self, weights: Mapping[str, Any]) -> None:
         """Replace weights: executions called from now on use the new ones, earlier ones the old ones, whole.

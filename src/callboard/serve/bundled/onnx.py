@@ -15,8 +15,9 @@ from typing import Any
 
 import callboard as cb
 from callboard.core.errors import BackendUnavailable
+from callboard.kernel.engine.files.rewriting import whole
+from callboard.kernel.engine.inputs.refused import runtime_error
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of
-from callboard.kernel.engine.rewriting import whole
 from callboard.serve.bundled.joined import Joined
 from callboard.serve.bundled.onnxfile import OnnxEngine, OnnxFile, Opened
 from callboard.serve.bundled.onnxplan import opened_plan
@@ -95,8 +96,18 @@ class OnnxModel(cb.ResidentActor):
 
         Args:
             arrays: The inputs in the file's order.
+
+        Raises:
+            ShapeError: On a CPU: a node cannot be computed of these inputs; names node and value.
+            LibraryError: On a CPU: all else that ONNX Runtime says. On CUDA, its errors are passed on.
         """
-        found: list[Any] = self._session.run(self._names, dict(zip(self._inputs, arrays, strict=True)))
+        given = dict(zip(self._inputs, arrays, strict=True))
+        try:
+            found: list[Any] = self._session.run(self._names, given)
+        except Exception as e:  # ONNX Runtime's own errors have no common base
+            if self._session.get_providers() == ["CPUExecutionProvider"]:
+                raise runtime_error(e, Path(self._path).name, self._inputs) from e
+            raise
         return found
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import callboard as cb
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import AccelError
+from callboard.core.errors import AccelError, ShapeError
 from callboard.core.layout import OpenLayout
+from callboard.kernel.engine.files.rewriting import with_outputs
+from callboard.kernel.engine.inputs.profiles import Port
+from callboard.kernel.engine.inputs.refused import cure
 from callboard.kernel.engine.onnxfile import Model, ValueInfo
-from callboard.kernel.engine.profiles import Port
-from callboard.kernel.engine.rewriting import with_outputs
 from callboard.serve.bundled.onnxfile import OnnxEngine, OnnxFile, Opened
 from callboard.serve.tensors import DATATYPES, Array
 
@@ -59,7 +60,11 @@ async def opened_plan(
     async def run(arrays: list[Array]) -> list[Array]:
         async with turn:  # the ops of many requests at once could fill the device's mailbox
             outs = context(dict(zip(names, arrays, strict=True)))
-            return [await _array(out) for out in (outs if isinstance(outs, tuple) else (outs,))]
+            try:
+                return [await _array(out) for out in (outs if isinstance(outs, tuple) else (outs,))]
+            except ShapeError as e:  # an op of the model, which names its operands
+                known = str(e).startswith(path.name)
+                raise e if known else ShapeError(f"{path.name}: {e}; {cure(names)}") from e
 
     def stop() -> None:
         with contextlib.suppress(AccelError):  # the device has stopped, and the session with it

@@ -1,11 +1,12 @@
 """Plans of layer norm and RMS norm, block by block of items."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.dnn.arrays import Plan, blocks, optional, view_of, view_of_out, wide
-from callboard.backends.cpu.dnn.norms import gradient, moments, normalised, parameter_gradients
+from callboard.backends.cpu.dnn.norms import gradient, parameter_gradients
 from callboard.core.library import plans
 from callboard.kernel.dnn.layer_norm import (
     LayerNorm,
@@ -27,6 +28,7 @@ def forward(op: Any) -> Plan:
     shape, ndim = op.x.shape, op.x.ndim
     items = list(range(ndim - op.axes))
     last = tuple(range(ndim - op.axes, ndim))
+    count = math.prod(shape[ndim - op.axes :])
     view_x, view_out, scale_of = view_of(op.x), view_of_out(op), optional(op.scale)
     bias_of = optional(op.bias if centred else None)
     view_mean = view_of_out(op, "mean") if keeps and centred else None
@@ -37,9 +39,18 @@ def forward(op: Any) -> Plan:
         given, result, factor, shift = view_x(x), view_out(out), scale_of(scale), bias_of(bias)
         for block in blocks(shape, items):
             part = wide(given[block])
-            mean, variance = moments(part, last, centred=centred)
-            inverse = 1 / np.sqrt(variance + part.dtype.type(op.epsilon))
-            result[block] = normalised(part, mean, inverse, factor, shift)
+            kind = part.dtype.type
+            mean = np.add.reduce(part, last, keepdims=True) / kind(count) if centred else None
+            away = np.subtract(part, kind(0) if mean is None else mean, order="C")
+            lines = away.reshape(*part.shape[: len(items)], count)
+            variance = np.vecdot(lines, lines).reshape(part.shape[: len(items)] + (1,) * op.axes) / kind(count)
+            inverse = 1 / np.sqrt(variance + kind(op.epsilon))
+            away *= inverse
+            if factor is not None:
+                away *= factor
+            if shift is not None:
+                away += shift
+            result[block] = away
             if view_inverse is not None:
                 view_inverse(rest[-1])[block] = inverse.reshape(inverse.shape[: len(items)])
             if view_mean is not None and mean is not None:

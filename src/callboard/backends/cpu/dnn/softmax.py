@@ -25,8 +25,9 @@ def log_sums(x: Array, axis: int) -> Array:
 
 
 def _softmax(x: Array, axis: int) -> Array:
-    e = np.exp(x - x.max(axis=axis, keepdims=True))
-    y: Array = e / e.sum(axis=axis, keepdims=True)
+    y: Array = x - x.max(axis=axis, keepdims=True)
+    np.exp(y, out=y)
+    y /= y.sum(axis=axis, keepdims=True)
     return y
 
 

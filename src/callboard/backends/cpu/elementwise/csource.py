@@ -1,9 +1,10 @@
 """Programs as C, where the machine's arithmetic gives the bits that NumPy gives.
 
-These are the functions that IEEE 754 defines to the last bit, of f32, f64 and bool, and comparisons of integers. A
-compiler may not contract a product and a sum (``-ffp-contract=off``), nor assume anything about NaN. Whatever a library
-approximates (``exp``), and whatever NumPy leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's. Which of
-two NaNs a sum or a product takes is left to the loops, too: NumPy's take either, by the place of the element.
+These are the functions that IEEE 754 defines to the last bit, of f32, f64 and bool, and comparisons of integers; and
+`erf` of f32, which both compute by sums and products (:mod:`.erf`). A compiler may not contract a product and a sum
+(``-ffp-contract=off``), nor assume anything about NaN. Whatever a library approximates (``exp``), and whatever NumPy
+leaves to its loops (the sign of ``maximum(0, -0)``), stays NumPy's. Which of two NaNs a sum or a product takes is left
+to the loops, too: NumPy's take either, by the place of the element.
 
 Compilers change the sign of a NaN (``-a + b`` becomes ``b - a``, ``a * -1`` becomes ``-a``). So negation and ``abs``
 act on the sign's bit, which comes, as do the constants 1, -1 and 0, from memory that the compiler may not look into.
@@ -12,6 +13,7 @@ act on the sign's bit, which comes, as do the constants 1, -1 and 0, from memory
 import math
 from collections.abc import Mapping, Sequence
 
+from callboard.backends.cpu.elementwise.erf import C_TEXT
 from callboard.core.dtype import DType
 from callboard.kernel.elementwise.program import Program, Step
 
@@ -76,7 +78,7 @@ static volatile const uint64_t minus_f64 = UINT64_C(1) << 63;
 SIGNS = ("const uint32_t sign_f32 = minus_f32;", "const uint64_t sign_f64 = minus_f64;")
 
 
-def c_source(program: Program, steps: Sequence[Sequence[int]]) -> str | None:
+def c_source(program: Program, steps: Sequence[Sequence[int]], erf: bool = False) -> str | None:
     """A function that computes a program, or None where not all of it has exact results.
 
     Its arguments are the addresses of the operands and the results; the extents of the axes, and behind them for each
@@ -86,10 +88,13 @@ def c_source(program: Program, steps: Sequence[Sequence[int]]) -> str | None:
         program: The computation.
         steps: For each operand and each result its steps along the axes, in elements. Of those along the last axis
             the text says whether they are 1 or 0; no other number is in it.
+        erf: NumPy computes ``erf`` of f32 by :mod:`.erf`.
     """
     dtypes = [step.dtype for step in program.steps if step.function == "operand"]
     dtypes += [program.steps[at].dtype for at in program.results]
     if any(step.dtype.name not in TYPES for step in program.steps) or not steps[0]:
+        return None
+    if not erf and any(step.function == "erf" for step in program.steps):
         return None
     if any(program.steps[at].dtype.name in WHOLE for at in program.numbers):
         return None  # numbers come as doubles
@@ -138,6 +143,8 @@ def _value(step: Step, program: Program) -> str | None:
         return f"{names[0]} != 0" if step.dtype.name == "bool" else names[0]
     if step.function == "where":
         return "{} ? {} : {}".format(*names)
+    if step.function == "erf":
+        return f"erf_f32({names[0]}, sign_f32)" if types == ["f32"] else None
     if len(set(types)) != 1:
         return None
     known = TRUTHS if types[0] == "bool" else COMPARISONS if types[0] in WHOLE else FLOATING
@@ -156,7 +163,7 @@ def _constant(step: Step) -> str | None:
 
 def _looped(axes: int, arrays: int, types: Mapping[int, str], before: list[str], inside: list[str]) -> str:
     """Loops over all axes around these lines."""
-    text = [FLOATS, "void run(const int64_t *at, const int64_t *of, const double *num) {", *before]
+    text = [FLOATS, C_TEXT, "void run(const int64_t *at, const int64_t *of, const double *num) {", *before]
     outer = range(axes - 1)
     text += [f"for (int64_t i{axis} = 0; i{axis} < of[{axis}]; i{axis}++) {{" for axis in outer]
     for array in range(arrays):

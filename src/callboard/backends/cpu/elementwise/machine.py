@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from callboard.backends.cpu.elementwise.erf import erf
 from callboard.backends.cpu.elementwise.functions import Array, Compute, computed_in, function
 from callboard.core.dtype import DType
 from callboard.kernel.elementwise.program import Program
@@ -53,6 +54,7 @@ class Machine:
     Args:
         program: The computation.
         apart: True if no result shares memory with an operand: results are then computed in their final memory.
+        exact: True if the program's bits are to be those of its machine code: no SciPy, for which C has no equal.
 
     Attributes:
         buffers: Types of the buffers that a block needs.
@@ -61,7 +63,7 @@ class Machine:
             they are held, and buffers of the block's shape.
     """
 
-    def __init__(self, program: Program, apart: bool) -> None:
+    def __init__(self, program: Program, apart: bool, exact: bool = False) -> None:
         steps = program.steps
         self._last = _last_uses(program)
         self._places: dict[int, Place] = {}
@@ -88,7 +90,9 @@ class Machine:
             elif step.function == "number":
                 self._places[at] = ("number", numbers[at])
             else:
-                compute = function(step.function, tuple(steps[a].dtype for a in step.arguments), step.dtype)
+                compute: Compute = erf
+                if not (exact and step.function == "erf" and kept == step.dtype.np == np.float32):
+                    compute = function(step.function, tuple(steps[a].dtype for a in step.arguments), step.dtype)
                 arguments = tuple(self._places[a] for a in step.arguments)
                 here = results.get(at)
                 dying = [a for a in dict.fromkeys(step.arguments) if self._last[a] == at]

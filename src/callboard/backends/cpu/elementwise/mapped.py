@@ -8,7 +8,7 @@ import numpy as np
 
 from callboard.backends.cpu.elementwise.blocks import Walk, walk_of
 from callboard.backends.cpu.elementwise.machine import Machine, Numbers
-from callboard.backends.cpu.elementwise.native import Native
+from callboard.backends.cpu.elementwise.native import Native, compiler
 from callboard.backends.cpu.views import viewer
 from callboard.core.layout import Layout, layout_of
 from callboard.kernel.elementwise.program import Program
@@ -17,7 +17,7 @@ from callboard.kernel.elementwise.shapes import spread
 __all__ = ["MapPlan"]
 
 FEW_CALLS, FEW_ELEMENTS = 2, 128
-"""Below that NumPy is as fast as machine code."""
+"""Below that NumPy is as fast as machine code, ``erf`` excepted."""
 
 
 class MapPlan:
@@ -33,8 +33,10 @@ class MapPlan:
         self, program: Program, shape: tuple[int, ...], operands: Sequence[Layout], results: Sequence[Layout]
     ) -> None:
         self._numbers = Numbers(program)
-        self._apart = Machine(program, apart=True)
-        self._together = Machine(program, apart=False)
+        large = math.prod(shape) >= FEW_ELEMENTS
+        erf = large and compiler() is not None and _has_erf(program)
+        self._apart = Machine(program, apart=True, exact=erf)
+        self._together = Machine(program, apart=False, exact=erf)
         self._empty = 0 in shape
         if self._empty:
             return
@@ -48,8 +50,8 @@ class MapPlan:
             viewer(layout_of(layout.dtype, self._walk.shape, steps))
             for layout, steps in zip(arrays, self._walk.steps, strict=True)
         ]
-        few = self._apart.calls < FEW_CALLS or math.prod(shape) < FEW_ELEMENTS
-        self._native = None if few else Native(program, self._walk, [layout.dtype.itemsize for layout in arrays])
+        often = large and (erf or self._apart.calls >= FEW_CALLS)
+        self._native = Native(program, self._walk, [one.dtype.itemsize for one in arrays], erf) if often else None
 
     def __call__(self, operands: Sequence[int], scalars: Sequence[Any] | None, results: Sequence[int]) -> None:
         """Compute it; addresses of element 0 of each array."""
@@ -76,3 +78,8 @@ class MapPlan:
                 shape = there[0].shape
                 room = [np.empty(shape, dtype) for dtype in machine.buffers]
             run([array[block] for array in inputs], there, numbers, room)
+
+
+def _has_erf(program: Program) -> bool:
+    """Whether it has ``erf`` of f32, for which machine code is several times as fast as SciPy."""
+    return any(step.function == "erf" and step.dtype.name == "f32" for step in program.steps)

@@ -69,11 +69,13 @@ class Native:
         program: The computation.
         walk: Axes and steps of the operands and of the results.
         itemsizes: Bytes of an element of each.
+        erf: NumPy computes ``erf`` as the machine code does.
     """
 
-    def __init__(self, program: Program, walk: Walk, itemsizes: Sequence[int]) -> None:
+    def __init__(self, program: Program, walk: Walk, itemsizes: Sequence[int], erf: bool = False) -> None:
         self._program = program
         self._walk = walk
+        self._erf = erf
         self._runs = 0
         self._compiled: Compiled | None = None
         self._addresses = struct.Struct(f"{len(itemsizes)}q")
@@ -102,6 +104,6 @@ class Native:
 
     def _ask(self) -> None:
         by = compiling(os.getpid())
-        source = c_source(self._program, self._walk.steps) if by is not None else None
+        source = c_source(self._program, self._walk.steps, self._erf) if by is not None else None
         if by is not None and source is not None:
             self._compiled = by.ask(source)

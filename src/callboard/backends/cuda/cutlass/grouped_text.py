@@ -11,11 +11,14 @@ from typing import Any
 
 import msgspec
 
-from callboard.backends.cuda.cutlass.templates import (
+from callboard.backends.cuda.cutlass.hopper import (
     BYTES,
+    CHECK,
     ELEMENTS,
     FACTORS,
+    HARDWARE,
     HEADERS,
+    RUN,
     far_axis,
     far_step,
     function_text,
@@ -141,16 +144,7 @@ __global__ void __launch_bounds__(256) prepare(const GroupedCall p, const Groups
 }}
 
 static typename Device::Arguments arguments_of(const GroupedCall& p, const Groups& found) {{
-    static int processors = 0;
-    int device = 0;
-    cudaGetDevice(&device);
-    if (!processors) {{
-        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    }}
-    cutlass::KernelHardwareInfo hardware;
-    hardware.device_id = device;
-    hardware.sm_count = processors;
-    typename Tree::Arguments tree{{{{}}, {{p.alpha, p.beta}}}};
+{hardware}    typename Tree::Arguments tree{{{{}}, {{p.alpha, p.beta}}}};
     return typename Device::Arguments{{
         cutlass::gemm::GemmUniversalMode::kGrouped,
         {{(int)p.groups, found.extents, nullptr}},
@@ -163,10 +157,7 @@ extern "C" long long callboard_workspace(const GroupedCall* call) {{
     Groups found;
     const long long own = placed(nullptr, call->groups, found);
     const auto arguments = arguments_of(*call, found);
-    if (Device::can_implement(arguments) != cutlass::Status::kSuccess) {{
-        return -1;
-    }}
-    return own + (long long)Device::get_workspace_size(arguments);
+{check}    return own + (long long)Device::get_workspace_size(arguments);
 }}
 
 extern "C" int callboard_launch(const GroupedCall* call, void* workspace, void* stream) {{
@@ -177,12 +168,7 @@ extern "C" int callboard_launch(const GroupedCall* call, void* workspace, void* 
     Device device;
     const cutlass::Status made =
         device.initialize(arguments_of(*call, found), (char*)workspace + own, (cudaStream_t)stream);
-    if (made != cutlass::Status::kSuccess) {{
-        return (int)made;
-    }}
-    return (int)device.run((cudaStream_t)stream);
-}}
-"""
+{run}"""
 
 
 def why_no_groups(op: GroupedGemm, problem: Problem) -> str | None:
@@ -229,6 +215,9 @@ def grouped_text(op: GroupedGemm) -> str:
     axis = far_axis(op.b.layout)
     assert axis is not None
     body = BODY.format(
+        hardware=HARDWARE,
+        check=CHECK,
+        run=RUN,
         a=FACTORS[op.a.dtype.name],
         b=FACTORS[op.b.dtype.name],
         out=ELEMENTS[out.name],

@@ -13,9 +13,9 @@ from callboard.backends.cuda.cutlass.grouped_text import (
     put_extents,
     why_no_groups,
 )
+from callboard.backends.cuda.cutlass.hopper import BYTES
 from callboard.backends.cuda.cutlass.rules import refuses
-from callboard.backends.cuda.cutlass.templated import Code, Scratched, image_of
-from callboard.backends.cuda.cutlass.templates import BYTES
+from callboard.backends.cuda.cutlass.templated import Code, TemplatePlan, image_of
 from callboard.core.library import plans
 from callboard.core.op import info_of
 from callboard.kernel.cutlass import GroupedGemm
@@ -39,7 +39,7 @@ class GroupedArgs(ctypes.Structure):
     )
 
 
-class Whole:
+class Whole(TemplatePlan):
     """A plan: one template for the product and its epilogue, behind the kernel that finds the groups.
 
     Args:
@@ -57,20 +57,13 @@ class Whole:
     ) -> None:
         self._call = call = GroupedCall(alpha=1.0)
         put_extents(call, op, problem.result if op.out is None else op.out.layout)
-        self._code = Scratched(library, Code(image, call, "cutlass.grouped_gemm"), otherwise)
+        super().__init__(library, Code(image, call, "cutlass.grouped_gemm"), otherwise)
 
-    def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
-        a, b, out, _, _, _, alpha, beta, offsets = dynamic
-        if (a | b | out) & BYTES - 1:
-            self._code.otherwise(stream, *dynamic)
-            return
+    def put(self, *dynamic: Any) -> int:
         call = self._call
-        call.a, call.b, call.out, call.offsets, call.alpha, call.beta = a, b, out, offsets, alpha, beta
-        self._code(stream)
-
-    def close(self) -> None:
-        """Release the scratch and the other plan; all its work is done."""
-        self._code.close()
+        call.a, call.b, call.out, _, _, _, call.alpha, call.beta, call.offsets = dynamic
+        bits: int = dynamic[0] | dynamic[1] | dynamic[2]
+        return bits
 
 
 @plans(GroupedGemm, refuses=refuses)

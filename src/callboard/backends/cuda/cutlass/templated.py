@@ -6,7 +6,8 @@ from ctypes import c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.cutlass import nvcc
-from callboard.backends.cuda.cutlass.templates import BYTES, Call, batch_step, far_step, gemm_text, why_no_template
+from callboard.backends.cuda.cutlass.hopper import BYTES, batch_step, far_step
+from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
 from callboard.core.errors import LibraryError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.kernel.cutlass import Gemm
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["ARCHITECTURE", "Code", "Scratched", "Templated", "image_of", "templated"]
+__all__ = ["ARCHITECTURE", "Code", "TemplatePlan", "Templated", "image_of", "templated"]
 
 HOPPER = (9, 0)
 ARCHITECTURE = "90a"
@@ -71,36 +72,49 @@ class Code:
             raise LibraryError(f"{self._tag}: CUTLASS returns status {code}", "cutlass", code)
 
 
-class Scratched:
-    """Code with scratch of its own, and the plan that serves operands which the code does not take.
+class TemplatePlan:
+    """A plan: one template with scratch of its own, or another plan for operands that start elsewhere than it needs.
 
     Args:
         library: The library.
-        code: The code.
-        otherwise: Makes that plan.
+        code: The template.
+        otherwise: Makes the other plan.
     """
+
+    executed_by: str
 
     def __init__(self, library: "CudaCutlass", code: Code, otherwise: Callable[[], Any]) -> None:
         self._library, self._code = library, code
         self._room: Any = library.workspace.lease(max(code.nbytes, 256))
-        self.otherwise: Any = None
+        self._otherwise: Any = None
         try:
-            self.otherwise = otherwise()
+            self._otherwise = otherwise()
         except BaseException:  # whatever ends it: nothing else holds the scratch
             self.close()
             raise
 
-    def __call__(self, stream: "CudaStream") -> None:
-        self._code(stream, self._room.memory.address)
+    def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
+        if self.put(*dynamic) & BYTES - 1:
+            self._otherwise(stream, *dynamic)
+        else:
+            self._code(stream, self._room.memory.address)
+
+    def put(self, *dynamic: Any) -> int:
+        """Put the addresses and numbers of a call into the template's arguments.
+
+        Returns:
+            The bits of all addresses; the template needs multiples of 16 bytes.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release the scratch and the other plan; all their work is done."""
         if self._room is not None:
             self._library.workspace.leave(self._room)
             self._room = None
-        if self.otherwise is not None:
-            self.otherwise.close()
-            self.otherwise = None
+        if self._otherwise is not None:
+            self._otherwise.close()
+            self._otherwise = None
 
 
 def image_of(library: "CudaCutlass", engine: str, tag: str, text: Callable[[], str]) -> bytes | None:
@@ -130,7 +144,7 @@ def image_of(library: "CudaCutlass", engine: str, tag: str, text: Callable[[], s
     return nvcc.built(source, ARCHITECTURE)
 
 
-class Templated:
+class Templated(TemplatePlan):
     """A plan: one launch of a compiled template.
 
     Args:
@@ -149,25 +163,16 @@ class Templated:
         call.alpha, call.beta = 1.0, 0.0
         for name in ("a", "b", "c", "out"):
             setattr(call, name, 1 << 20)  # no address is read; a check of its alignment passes
-        self._code = Scratched(library, Code(image, call, "cutlass.gemm"), otherwise)
+        super().__init__(library, Code(image, call, "cutlass.gemm"), otherwise)
 
-    def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
-        a, b, out, c, inputs, _, alpha, beta = dynamic
-        bits = a | b | out | (c or 0)
-        for address in inputs or ():
-            bits |= address
-        if bits & BYTES - 1:
-            self._code.otherwise(stream, *dynamic)
-            return
+    def put(self, *dynamic: Any) -> int:
         call = self._call
-        call.a, call.b, call.c, call.out, call.alpha, call.beta = a, b, c, out, alpha, beta
+        call.a, call.b, call.out, call.c, inputs, _, call.alpha, call.beta = dynamic
+        bits: int = dynamic[0] | dynamic[1] | dynamic[2] | (dynamic[3] or 0)
         for i, address in enumerate(inputs or ()):
+            bits |= address
             call.inputs[i] = address
-        self._code(stream)
-
-    def close(self) -> None:
-        """Release the scratch and the other plan; all its work is done."""
-        self._code.close()
+        return bits
 
 
 def _put_steps(call: Call, op: Gemm, problem: Problem) -> None:

@@ -5,36 +5,28 @@ are its leaves. It is computed in f32 on the accumulators in registers.
 """
 
 import ctypes
-from collections.abc import Sequence
 from ctypes import c_float, c_int64, c_void_p
-from typing import Any
 
-from callboard.backends.cuda.cutlass.text import functions_text, value_text
-from callboard.core.layout import Layout
+from callboard.backends.cuda.cutlass.hopper import (
+    BYTES,
+    CHECK,
+    ELEMENTS,
+    FACTORS,
+    HARDWARE,
+    HEADERS,
+    RUN,
+    far,
+    far_steps,
+    function_text,
+)
+from callboard.backends.cuda.cutlass.text import functions_text
 from callboard.kernel.cutlass import Gemm
-from callboard.kernel.cutlass.epilogue import INPUTS, EpilogueNode
-from callboard.kernel.cutlass.fused import Fused, Problem
+from callboard.kernel.cutlass.epilogue import INPUTS
+from callboard.kernel.cutlass.fused import Problem
 
-__all__ = [
-    "BYTES",
-    "ELEMENTS",
-    "FACTORS",
-    "HEADERS",
-    "MAX_INPUTS",
-    "Call",
-    "batch_step",
-    "far_axis",
-    "far_step",
-    "function_text",
-    "gemm_text",
-    "why_no_template",
-]
+__all__ = ["MAX_INPUTS", "Call", "gemm_text", "why_no_template"]
 
 MAX_INPUTS = 8
-BYTES = 16
-"""TMA loads and stores start at multiples of this many bytes."""
-FACTORS = {"f16": "cutlass::half_t", "bf16": "cutlass::bfloat16_t", "f8_e4m3": "cutlass::float_e4m3_t"}
-ELEMENTS = FACTORS | {"f32": "float", "i8": "int8_t"}
 
 
 class Call(ctypes.Structure):
@@ -62,16 +54,6 @@ struct Call {
     long long rows[8], batches[8];
     float alpha, beta;
 };
-"""
-
-HEADERS = """
-#include "cutlass/cutlass.h"
-#include "cutlass/numeric_types.h"
-#include "cutlass/gemm/device/gemm_universal_adapter.h"
-#include "cutlass/gemm/kernel/gemm_universal.hpp"
-#include "cutlass/gemm/collective/collective_builder.hpp"
-#include "cutlass/epilogue/collective/collective_builder.hpp"
-#include "cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp"
 """
 
 BODY = """
@@ -116,16 +98,7 @@ static typename Device::Arguments arguments_of(const Call& p) {{
     cute::get<0>(out) = p.out_step;
     cute::get<2>(out) = p.out_batch;
     typename Tree::Arguments tree{{{tree}}};
-    static int processors = 0;
-    int device = 0;
-    cudaGetDevice(&device);
-    if (!processors) {{
-        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    }}
-    cutlass::KernelHardwareInfo hardware;
-    hardware.device_id = device;
-    hardware.sm_count = processors;
-    typename Device::Arguments given{{
+{hardware}    typename Device::Arguments given{{
         cutlass::gemm::GemmUniversalMode::kGemm,
         {{(int)p.m, (int)p.n, (int)p.k, (int)p.batch}},
         {{(const ElementA*)p.a, a, (const ElementB*)p.b, b}},
@@ -136,21 +109,13 @@ static typename Device::Arguments arguments_of(const Call& p) {{
 
 extern "C" long long callboard_workspace(const Call* call) {{
     const auto arguments = arguments_of(*call);
-    if (Device::can_implement(arguments) != cutlass::Status::kSuccess) {{
-        return -1;
-    }}
-    return (long long)Device::get_workspace_size(arguments);
+{check}    return (long long)Device::get_workspace_size(arguments);
 }}
 
 extern "C" int callboard_launch(const Call* call, void* workspace, void* stream) {{
     Device device;
     const cutlass::Status made = device.initialize(arguments_of(*call), workspace, (cudaStream_t)stream);
-    if (made != cutlass::Status::kSuccess) {{
-        return (int)made;
-    }}
-    return (int)device.run((cudaStream_t)stream);
-}}
-"""
+{run}"""
 
 
 def why_no_template(op: Gemm, problem: Problem) -> str | None:
@@ -164,13 +129,13 @@ def why_no_template(op: Gemm, problem: Problem) -> str | None:
         return "the epilogue has reductions; leave engine out"
     if len(op.inputs) > MAX_INPUTS:
         return f"the epilogue has {len(op.inputs)} arrays, its templates at most {MAX_INPUTS}"
-    if op.a.dtype.itemsize == 1 and (_step(op.a.layout)[0] != 0 or _step(op.b.layout)[0] != 1):
+    if op.a.dtype.itemsize == 1 and (far(op.a.layout)[0] != 0 or far(op.b.layout)[0] != 1):
         return "fp8 factors need their inner axis adjacent: a row-major, b transposed"
     out = problem.result if op.out is None else op.out.layout
     layouts = {"a": op.a.layout, "b": op.b.layout, "c": None if op.c is None else op.c.layout, "out": out}
     for name, layout in layouts.items():
         if layout is not None and (
-            _step(layout) is None or any(s * layout.dtype.itemsize % BYTES for s in _far(layout))
+            far(layout) is None or any(s * layout.dtype.itemsize % BYTES for s in far_steps(layout))
         ):
             return (
                 f"{name} is {layout!r}; its rows (or columns) must be adjacent and start at multiples of {BYTES} bytes"
@@ -182,39 +147,6 @@ def why_no_template(op: Gemm, problem: Problem) -> str | None:
     if problem.result.shape[-1] * min(dtype.itemsize, *(x.dtype.itemsize for x in op.inputs), 4) % BYTES:
         return f"out has {problem.result.shape[-1]} columns; rows of all arrays must be whole units of {BYTES} bytes"
     return None
-
-
-def _step(layout: Layout) -> Any:
-    """The axis that is not adjacent, 0 or 1 of the last two, and its step; None if neither axis is adjacent."""
-    row, col = layout.strides[-2:]
-    rows, cols = layout.shape[-2:]
-    if col == 1 or cols == 1:
-        return 0, row if rows > 1 else cols
-    return (1, col if cols > 1 else rows) if row == 1 or rows == 1 else None
-
-
-def _far(layout: Layout) -> list[int]:
-    """The steps that are not 1."""
-    found = _step(layout)
-    return [found[1], batch_step(layout)] if found else []
-
-
-def far_step(layout: Layout) -> int:
-    """The step of the axis that is not adjacent."""
-    found = _step(layout)
-    assert found is not None
-    return int(found[1])
-
-
-def far_axis(layout: Layout) -> int | None:
-    """Which of the last two axes is not adjacent, 0 or 1; None if neither is adjacent."""
-    found = _step(layout)
-    return None if found is None else int(found[0])
-
-
-def batch_step(layout: Layout) -> int:
-    """The distance of matrices; 0 for one that serves all."""
-    return layout.strides[0] if len(layout.shape) == 3 and layout.shape[0] > 1 else 0
 
 
 def gemm_text(op: Gemm, problem: Problem) -> str:
@@ -236,10 +168,13 @@ def gemm_text(op: Gemm, problem: Problem) -> str:
         given.append("callboard::Epilogue<float>::Arguments{p.alpha, p.beta}")
     else:
         given.append("{p.alpha, p.beta}")
-    (axis_a, _), (axis_b, _) = _step(op.a.layout), _step(op.b.layout)
+    (axis_a, _), (axis_b, _) = far(op.a.layout), far(op.b.layout)
     major = "cutlass::layout::RowMajor", "cutlass::layout::ColumnMajor"
     size = op.a.dtype.itemsize
     body = BODY.format(
+        hardware=HARDWARE,
+        check=CHECK,
+        run=RUN,
         a=FACTORS[op.a.dtype.name],
         b=FACTORS[op.b.dtype.name],
         c="void" if op.c is None else ELEMENTS[op.c.dtype.name],
@@ -287,29 +222,3 @@ def _leaf(kind: str, element: str, at: int) -> tuple[str, str]:
         f"fusion::Sm90AuxLoad<0, void, {element}, Across, void, void, 1>",
         f"{{{pointer}, {element}(0), Across{{p.rows[{at}], cute::_1{{}}, {step}}}}}",
     )
-
-
-def function_text(op: Fused[Any]) -> str:
-    """The function of ``Sm90Compute``, element by element."""
-    places = {name: at for at, name in enumerate(op.names)}  # the names themselves are no part of the binary's key
-    arrays: Sequence[str] = ["acc", *(["add"] if op.c is not None else []), *(f"in{at}" for at in places.values())]
-
-    def read(node: EpilogueNode) -> str:
-        return f"in{places[node.name]}[i]"
-
-    lines = ["template <class T> struct Epilogue {", "    struct Arguments { float alpha, beta; };", "};"]
-    lines += ["template <int N> struct Epilogue<cutlass::Array<float, N>> {"]
-    lines += ["    using Values = cutlass::Array<float, N>;", "    using Arguments = Epilogue<float>::Arguments;"]
-    taken = ", ".join([*(f"Values const& {name}" for name in arrays), "Arguments const& p"])
-    lines += [f"    CUTLASS_DEVICE Values operator()({taken}) const {{", "        Values found;"]
-    lines += ["        CUTLASS_PRAGMA_UNROLL", "        for (int i = 0; i < N; ++i) {"]
-    add = " + p.beta * add[i]" if op.c is not None else ""
-    lines += [f"            const A x = p.alpha * acc[i]{add};"]
-    lines += [f"            const A v{at} = {value_text(node, read)};" for at, node in enumerate(op.epilogue)]
-    lines += [f"            found[i] = {_ranged(op, f'v{len(op.epilogue) - 1}' if op.epilogue else 'x')};"]
-    return "\n".join([*lines, "        }", "        return found;", "    }", "};"])
-
-
-def _ranged(op: Fused[Any], value: str) -> str:
-    """A value that is exact in the result's dtype, or that the conversion rounds as we do."""
-    return f"(A)to_i8({value})" if op.result_dtype.name == "i8" else value

@@ -102,7 +102,9 @@ def _bias(t: Tools, scores: Value, mask: Value, lengths: Value, before: int, win
             bias = _allowed(t, bias, dtype)
         bias = t.cast(bias, dtype)
     row, column = np.arange(queries)[:, None], np.arange(keys)[None, :]
-    count = None if lengths is None else t.host(lengths, "nonpad_kv_seqlen").reshape(-1, 1, 1, 1)
+    count = None
+    if lengths is not None:
+        count = t.counts(lengths, "nonpad_kv_seqlen", keys, (scores.shape[0],)).reshape(-1, 1, 1, 1)
     place = row + (before if count is None else count - queries)
     seen = np.ones((queries, keys), bool)
     left, right = window

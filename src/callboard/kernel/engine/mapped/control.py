@@ -27,12 +27,14 @@ def branch(t: Tools, condition: Value, *, else_branch: Graph, then_branch: Graph
 def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value, body: Graph) -> Any:
     most = math.inf if count is None else t.ints(count, "the count of a Loop")[0]
     going = True if condition is None else bool(t.host(condition, "the condition of a Loop").all())
+    if going and MOST_TURNS < most < math.inf and _counts(body):
+        raise t.misfit(f"a Loop of more than {MOST_TURNS} turns")
     title, scope = t.title, t.scope
     now, scanned, at = list(states), [], 0
     while going and at < most:
         t.title, t.scope = title, scope
         if at >= MOST_TURNS:
-            raise t.refusal(f"a Loop of more than {MOST_TURNS} turns")
+            raise t.misfit(f"a Loop of more than {MOST_TURNS} turns")
         _count(t)
         found = execute(t, body, (np.array(at, np.int64), np.array(True), *now))
         going = bool(t.host(found[0], "the condition of a Loop").all())
@@ -40,7 +42,7 @@ def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value,
         scanned.append(found[1 + len(now) :])
     t.title = title
     if not scanned and len(body.outputs) > 1 + len(now):
-        raise t.refusal("a Loop without turns has no rows for its outputs")
+        raise t.misfit("a Loop without turns has no rows for its outputs")
     return (*now, *(_stacked(t, rows, 0) for rows in zip(*scanned, strict=True)))
 
 
@@ -62,7 +64,7 @@ def scan(
     backwards = scan_input_directions or [0] * num_scan_inputs
     turns = lines[0].shape[axes[0]]
     if not 0 < turns <= MOST_TURNS:
-        raise t.refusal(f"a Scan of {turns} turns is not mapped")
+        raise t.misfit(f"a Scan of {turns} turns is not mapped")
     scanned = []
     for at in range(turns):
         t.title, t.scope = title, scope
@@ -81,10 +83,19 @@ def scan(
     return (*now, *outs)
 
 
+def _counts(body: Graph) -> bool:
+    """Whether the condition stays as it is given, so that all turns are executed."""
+    same = {body.inputs[1].name}
+    for node in body.nodes:
+        if node.op == "Identity" and node.inputs[0] in same:
+            same.add(node.outputs[0])
+    return body.outputs[0].name in same
+
+
 def _count(t: Tools) -> None:
     t.turns += 1
     if t.turns > MOST_TURNS_OF_ALL:
-        raise t.refusal(f"loops in loops of more than {MOST_TURNS_OF_ALL} turns")
+        raise t.misfit(f"loops in loops of more than {MOST_TURNS_OF_ALL} turns")
 
 
 def _stacked(t: Tools, rows: tuple[Value, ...], axis: int) -> Value:

@@ -11,9 +11,10 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
 from callboard.kernel.engine.files.protobuf import printed
+from callboard.kernel.engine.inputs.refused import MOST_NAMES, InputRefused, cure
 from callboard.kernel.engine.mapped.steps import Step, call, check_names, graphs_of, lasting, step_of
-from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, Tools, operator_of
-from callboard.kernel.engine.onnxfile import Model, Node
+from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, ResultTooLarge, Tools, operator_of
+from callboard.kernel.engine.onnxfile import Graph, Model, Node
 
 __all__ = ["Mapped", "stays_on_host"]
 
@@ -25,10 +26,15 @@ for _name in (
 
 NEWEST = 28
 """The newest opset of which the operators are known."""
+MOST_TEXT = 2000
+"""Characters of what is not mapped."""
 MOST_NUMBERS = 16
 """Floats of an input of one axis that stay on the host: scales of a `Resize`, bounds of a `Range`."""
 LARGEST_CONSTANT = 1 << 20
 """Elements of a result that is computed when the plan is built; a larger one costs more memory than it saves work."""
+
+LARGEST_CONSTANTS = 1 << 24
+"""Elements of all of them."""
 
 
 class Mapped:
@@ -55,17 +61,19 @@ class Mapped:
         strange = [name for name, array in graph.initializers.items() if array.dtype == object]
         problems += [f"the dtype of the initializer {name}" for name in strange]
         if problems:
-            lacking = printed("; ".join(problems))
+            lacking = printed(f"{'; '.join(problems):.{MOST_TEXT}}")
             raise UnsupportedOp(f'{title}: engine="callboard" lacks {lacking}; use engine="onnxruntime"')
         check_names(graph, title)
         self._constants: dict[str, Any] = {n: a for n, a in graph.initializers.items() if n not in weights}
         self.folded = 0
+        self._room = LARGEST_CONSTANTS
         steps = []
         for at, node in enumerate(graph.nodes):
             step = step_of(node, at, title)
             if not self._fold(step):
                 steps.append(step)
         self._steps = self._needed(steps)
+        _trace(self._steps, [port.name for port in graph.inputs])
         kept = [*self._constants.values(), *lasting(graph.nodes)]
         self._lasting = frozenset(map(id, kept))
         self._kept = kept
@@ -103,20 +111,32 @@ class Mapped:
 
     def _execute(self, tools: Tools, values: dict[str, Any]) -> None:
         for step in self._steps:
-            values.update(zip(step.outputs, call(tools, step, values), strict=False))
+            try:
+                found = call(tools, step, values)
+            except (InputRefused, ResultTooLarge) as e:
+                if not step.origins:
+                    raise UnsupportedOp(f"{e}; no input changes that: change the model") from e
+                raise type(e)(f"{e}; {cure(step.origins)}") from e
+            values.update(zip(step.outputs, found, strict=False))
             for name in step.drops:
                 values.pop(name, None)
 
     def _fold(self, step: Step) -> bool:
         """Compute a node of constants on the host; False if it has other inputs, or needs the device."""
-        if step.captured or any(name and name not in self._constants for name in step.inputs):
+        if (
+            step.captured
+            or any(isinstance(each, Graph) for each in step.attributes.values())
+            or any(name and name not in self._constants for name in step.inputs)
+        ):
             return False
         try:
             found = call(Tools(None, None, self._opset), step, self._constants)
         except HostOnly:
             return False
-        if any(math.prod(value.shape) > LARGEST_CONSTANT for value in found):
+        sizes = [math.prod(value.shape) for value in found]
+        if max(sizes, default=0) > LARGEST_CONSTANT or sum(sizes) > self._room:
             return False
+        self._room -= sum(sizes)
         self._constants.update(zip(step.outputs, map(np.asarray, found), strict=False))
         self.folded += 1
         return True
@@ -159,6 +179,16 @@ def stays_on_host(array: "np.ndarray[Any, Any]") -> bool:
 
 def _on_host(shape: Sequence[int], is_float: bool) -> bool:
     return len(shape) <= 1 and (not is_float or math.prod(shape) <= MOST_NUMBERS)
+
+
+def _trace(steps: Sequence[Step], inputs: Sequence[str]) -> None:
+    """Give each step the inputs of the model that it is computed of: so many as an error names."""
+    origins = {name: [at] for at, name in enumerate(inputs)}
+    for step in steps:
+        found = {at for name in (*step.inputs, *step.captured) for at in origins.get(name, ())}
+        some = sorted(found)[: MOST_NAMES + 1]
+        step.origins = tuple(inputs[at] for at in some)
+        origins.update(dict.fromkeys(step.outputs, some))
 
 
 def _problems(node: Node, model: Model) -> list[str]:

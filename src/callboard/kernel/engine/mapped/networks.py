@@ -24,11 +24,18 @@ def matmul(t: Tools, a: Value, b: Value) -> Value:
 def einsum(t: Tools, *values: Value, equation: bytes) -> Value:
     text = equation.decode().replace(" ", "")
     terms, arrow, kept = text.partition("->")
-    if arrow and "." not in text:
-        extents: dict[str, int] = {}
-        for term, value in zip(terms.split(","), values, strict=True):
-            extents.update(zip(term, value.shape, strict=True))
-        t.sized((extents[letter] for letter in kept), *values)
+    extents: dict[str, int] = {}
+    open_: list[tuple[int, ...]] = []
+    for term, value in zip(terms.split(","), values, strict=True):
+        before, dots, after = term.partition("...")
+        rest = len(value.shape) - len(after)
+        extents.update(zip(before, value.shape, strict=False))
+        extents.update(zip(after, value.shape[rest:], strict=True))
+        open_.append(tuple(value.shape[len(before) : rest]) if dots else ())
+    if not arrow:
+        kept = "..." + "".join(letter for letter in extents if terms.count(letter) == 1)
+    shape = [extents[letter] for letter in kept.replace("...", "")]
+    t.sized([*shape, *((broadcast(open_) or ()) if "..." in kept else ())], *values)
     xp, given = t.both(*values)
     return xp.einsum(text, *given)
 
@@ -75,7 +82,7 @@ def _window(
     """Strides, dilations and padding of each axis."""
     n = len(kernel)
     if x.ndim != n + 2:
-        raise t.refusal(f"the kernel {kernel} does not fit {x.ndim} axes")
+        raise t.misfit(f"the kernel {kernel} does not fit {x.ndim} axes")
     step, reach = strides or [1] * n, dilations or [1] * n
     if auto_pad in (b"", b"NOTSET"):
         given = pads or [0] * (2 * n)

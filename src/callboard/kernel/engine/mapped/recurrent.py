@@ -122,7 +122,7 @@ def _seen(t: Tools, lengths: Value, steps: int, batch: int, backwards: bool) -> 
     """Which steps are inside of each sequence [steps, batch, 1]; None: all."""
     if lengths is None:
         return None
-    counts = t.host(lengths, "sequence_lens")
+    counts = t.counts(lengths, "sequence_lens", steps, (batch,))
     if (counts >= steps).all():
         return None
     # A network that reads backwards keeps its first state until the sequence's last step.

@@ -134,12 +134,11 @@ operator("LogSoftmax", since=1)(_shares("log_softmax"))
 
 @operator("TopK", since=11)
 def top_k(t: Tools, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
-    xp, count = t.xp(x), t.ints(k, "k")[0]
+    count, x = t.ints(k, "k")[0], t.ref(x)
     if not 0 <= count <= x.shape[axis]:
-        raise t.refusal(f"k is {count}, and axis {axis} has the extent {x.shape[axis]}")
-    order = xp.argsort(x, axis=axis, descending=bool(largest), stable=True) if xp.__name__ != "numpy" else None
-    if order is None:
-        raise t.refusal("TopK of constants is not mapped")
+        raise t.misfit(f"k is {count}, and axis {axis} has the extent {x.shape[axis]}")
+    xp = t.xp(x)
+    order = xp.argsort(x, axis=axis, descending=bool(largest), stable=True)
     where = [slice(None)] * x.ndim
     where[axis % x.ndim] = slice(0, count)
     order = order[tuple(where)]

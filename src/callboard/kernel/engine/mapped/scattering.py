@@ -72,16 +72,19 @@ def tensor_scatter(
     where = places[axis] + first.reshape(-1, *[1] * (x.ndim - 1))
     if mode == b"circular":
         where = where % x.shape[axis]
-    elif where.size and int(where.max()) >= x.shape[axis]:
-        raise t.refusal(f"a place is {int(where.max())}, axis {axis} has the extent {x.shape[axis]}")
+    elif where.size and not 0 <= int(where.min()) <= int(where.max()) < x.shape[axis]:
+        raise t.misfit(
+            f"places are {int(where.min())} to {int(where.max())}, axis {axis} has the extent {x.shape[axis]}"
+        )
     places[axis] = where
     return _written(t, x, tuple(places), update, b"none")
 
 
 @operator("ReverseSequence", since=10)
 def reverse_sequence(t: Tools, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
-    counts = t.host(lengths, "sequence_lens").astype(np.int64).reshape(-1, 1)
-    steps = np.arange(x.shape[time_axis])
+    extent, batch = x.shape[time_axis], x.shape[batch_axis]
+    counts = t.counts(lengths, "sequence_lens", extent, (batch,)).astype(np.int64).reshape(-1, 1)
+    steps = np.arange(extent)
     order = np.where(steps < counts, counts - 1 - steps, steps)
     order = order if batch_axis == 0 else order.T
     places = np.broadcast_to(order.reshape(*order.shape, *[1] * (x.ndim - 2)), x.shape)
@@ -91,7 +94,7 @@ def reverse_sequence(t: Tools, x: Value, lengths: Value, *, batch_axis: int = 1,
 
 @operator("CumProd")
 def cumulative_product(t: Tools, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    xp, along = t.xp(x), t.ints(axis, "axis")[0] % x.ndim
+    xp, along = t.xp(x), t.axis(t.ints(axis, "axis")[0], x.ndim)
     x = xp.flip(x, axis=along) if reverse else x
     if exclusive:
         ones = xp.ones_like(x[(slice(None),) * along + (slice(0, 1),)])
@@ -116,7 +119,7 @@ def col_to_image(
     around = pads or [0] * (2 * n)
     reach, step = dilations or [1] * n, strides or [1] * n
     if taps < 1 or x.shape[1] % taps:
-        raise t.refusal(f"block_shape is {kernel}, which does not divide {x.shape[1]} columns")
+        raise t.misfit(f"block_shape is {kernel}, which does not divide {x.shape[1]} columns")
     channels = x.shape[1] // taps
     t.sized((taps, taps))
     t.sized((x.shape[0], channels, *extents), x)

@@ -57,7 +57,7 @@ def size(t: Tools, x: Value) -> Value:
 def arange(t: Tools, start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     first, last, step = (t.host(each, "an operand").reshape(())[()] for each in (start, limit, delta))
     if step == 0 or not all(map(math.isfinite, (first, last, step))):
-        raise t.refusal(f"there are no numbers from {first} to {last} in steps of {step}")
+        raise t.misfit(f"there are no numbers from {first} to {last} in steps of {step}")
     # Of integers in Python's, which do not overflow.
     span = [each.item() for each in (first, last, step)]
     (count,) = t.sized([max(math.ceil((span[1] - span[0]) / span[2]), 0)])
@@ -69,13 +69,16 @@ def reshape(t: Tools, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     extents = t.ints(shape, "shape")
     if not allowzero:
         if any(n == 0 for n in extents[x.ndim :]):
-            raise t.refusal(f"the shape is {extents}: a 0 keeps an extent, and there are {x.ndim} axes")
+            raise t.misfit(f"the shape is {extents}: a 0 keeps an extent, and there are {x.ndim} axes")
         extents = [x.shape[at] if n == 0 else n for at, n in enumerate(extents)]
     if extents.count(-1) > 1 or min(extents, default=0) < -1:
-        raise t.refusal(f"the shape is {extents}: one extent can be -1, and none can be less")
+        raise t.misfit(f"the shape is {extents}: one extent can be -1, and none can be less")
+    given = list(extents)
     if -1 in extents:
         rest = math.prod(n for n in extents if n != -1)
         extents[extents.index(-1)] = math.prod(x.shape) // rest if rest else 0
+    if math.prod(extents) != math.prod(x.shape):
+        raise t.misfit(f"the shape {list(x.shape)} does not fit {given}")
     return t.xp(x).reshape(x, tuple(extents))
 
 
@@ -104,7 +107,7 @@ def unsqueeze(t: Tools, x: Value, places: Value = None, *, axes: list[int] | Non
     rank = x.ndim + len(given)
     along = {axis % rank for axis in given}
     if len(along) != len(given) or any(not -rank <= axis < rank for axis in given):
-        raise t.refusal(f"axes is {given}, for {x.ndim} axes")
+        raise t.misfit(f"axes is {given}, for {x.ndim} axes")
     extents = iter(x.shape)
     return t.xp(x).reshape(x, tuple(1 if axis in along else next(extents) for axis in range(rank)))
 
@@ -138,7 +141,7 @@ def splits(
         step = -(-extent // count)
         lengths = [max(min(step, extent - at * step), 0) for at in range(count)]
     if sum(lengths) != extent or len(lengths) != t.outputs:
-        raise t.refusal(f"split is {lengths}, for {t.outputs} outputs of the extent {extent}")
+        raise t.misfit(f"split is {lengths}, for {t.outputs} outputs of the extent {extent}")
     found, at = [], 0
     for length in lengths:
         where = [slice(None)] * x.ndim
@@ -169,8 +172,9 @@ def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
     axis = axis % x.ndim
     if not isinstance(indices, Operand):
         indices = np.asarray(indices)
-        if indices.size and not (-x.shape[axis] <= indices.min() and indices.max() < x.shape[axis]):
-            raise t.refusal(f"an index is outside of the extent {x.shape[axis]} of axis {axis}")
+        if (wrong := indices[(indices < -x.shape[axis]) | (indices >= x.shape[axis])]).size:
+            extent = x.shape[axis]
+            raise t.misfit(f"an index is {wrong[0]}, axis {axis} takes {-extent} to {extent - 1}")
         indices = np.where(indices < 0, indices + x.shape[axis], indices)
         if indices.ndim == 0 and isinstance(x, Operand):
             return t.ref(x)[(slice(None),) * axis + (int(indices),)]
@@ -184,7 +188,7 @@ def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
 def gather_elements(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
     xp, (a, i) = t.both(x, indices)
     if any(n != m for at, (n, m) in enumerate(zip(x.shape, i.shape, strict=True)) if at != axis % x.ndim):
-        raise t.refusal(f"indices of the shape {i.shape} for {x.shape} are not mapped")
+        raise t.misfit(f"indices of the shape {i.shape} for {x.shape} are not mapped")
     return xp.take_along_axis(a, i, axis=axis)
 
 
@@ -193,7 +197,7 @@ def expand(t: Tools, x: Value, shape: Value) -> Value:
     wanted = t.ints(shape, "shape")
     extents = broadcast([tuple(x.shape), tuple(wanted)])
     if extents is None:
-        raise t.refusal(f"the shape {list(x.shape)} does not expand to {wanted}")
+        raise t.misfit(f"the shape {list(x.shape)} does not expand to {wanted}")
     return t.xp(x).broadcast_to(x, t.sized(extents, x))
 
 
@@ -201,7 +205,7 @@ def expand(t: Tools, x: Value, shape: Value) -> Value:
 def tile(t: Tools, x: Value, repeats: Value) -> Value:
     times = t.ints(repeats, "repeats")
     if len(times) != x.ndim or min(times, default=0) < 0:
-        raise t.refusal(f"repeats is {times}, for {x.ndim} axes")
+        raise t.misfit(f"repeats is {times}, for {x.ndim} axes")
     t.sized((n * k for n, k in zip(x.shape, times, strict=True)), x)
     return t.xp(x).tile(x, tuple(times))
 
@@ -214,7 +218,7 @@ def pad(
     along = [axis % x.ndim for axis in (range(x.ndim) if axes is None else t.ints(axes, "axes"))]
     count = len(along)
     if len(widths) != 2 * count:
-        raise t.refusal(f"pads has {len(widths)} numbers for {count} axes")
+        raise t.misfit(f"pads has {len(widths)} numbers for {count} axes")
     padded = list(x.shape)
     for at, axis in enumerate(along):
         padded[axis] += widths[at] + widths[at + count]
@@ -253,7 +257,7 @@ def _padded(t: Tools, x: Value, axis: int, before: int, after: int, value: Value
             place = place % extent
         else:
             if max(before, after) >= extent:
-                raise t.refusal(f"reflections of {max(before, after)} of the extent {extent} are not mapped")
+                raise t.misfit(f"reflections of {max(before, after)} of the extent {extent} are not mapped")
             place = np.abs(place)
             place = np.where(place >= extent, 2 * (extent - 1) - place, place)
         return gather(t, x, place, axis=axis)

@@ -1,16 +1,23 @@
 """A node as it is executed, and graphs inside of nodes."""
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from callboard.core.errors import AccelError, ShapeError, UnsupportedOp
+from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.mapped.tools import HostOnly, Operator, ResultTooLarge, Tools, Value, operator_of
 from callboard.kernel.engine.onnxfile import Graph, Node, OnnxError
 
 __all__ = ["Step", "call", "check_names", "execute", "graphs_of", "lasting", "names_read", "step_of"]
+
+
+MOST_AXES = 32
+"""Of an array, as NumPy's loops take them."""
 
 
 @dataclass
@@ -25,6 +32,8 @@ class Step:
     captured: frozenset[str] = frozenset()
     """Names of values that graphs in the attributes read."""
     drops: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    """Inputs of the model that it is computed of."""
 
 
 def step_of(node: Node, at: int, title: str) -> Step:
@@ -53,32 +62,36 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
 
     Raises:
         ResultTooLarge: An output would have too many elements, or this process has no memory for it.
-        UnsupportedOp: It cannot be executed with these values; names the node. Errors of plugins are their own.
+        InputRefused: It has no result for these values or shapes; names the node.
+        UnsupportedOp: It is not mapped as it is; names the node. Errors of plugins are their own.
     """
     tools.title, tools.outputs, tools.scope = step.title, len(step.outputs), values
-    inputs = [values[name] if name else None for name in step.inputs]
+    inputs = [tools.placed(values[name]) if name else None for name in step.inputs]
     while inputs and inputs[-1] is None:
         inputs.pop()
     try:
         with np.errstate(all="ignore"):  # on the host as on the device: quotients by 0 have results, and no warning
             found = step.operator.function(tools, *inputs, **step.attributes)
-    except (HostOnly, UnsupportedOp, ResultTooLarge):
+    except (HostOnly, UnsupportedOp, ResultTooLarge, InputRefused):
         raise
-    except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, NotImplementedError) as e:
+    except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, RuntimeError) as e:
         if step.operator.is_plugin:
             e.add_note(f"in {step.title}")
             raise
         if isinstance(e, AccelError) and not isinstance(e, ShapeError):
             raise
-        kind = ResultTooLarge if isinstance(e, MemoryError) else UnsupportedOp
+        kind = ResultTooLarge if isinstance(e, MemoryError) else InputRefused
         raise kind(f"{step.title}: {e}") from e
-    return found if isinstance(found, tuple | list) else (found,)
+    found = found if isinstance(found, tuple | list) else (found,)
+    if (axes := max((value.ndim for value in found), default=0)) > MOST_AXES:
+        raise tools.misfit(f"a result has {axes} axes, at most {MOST_AXES} are mapped")
+    return found
 
 
 def execute(tools: Tools, graph: Graph, inputs: Sequence[Value]) -> list[Value]:
     """The outputs of a graph inside of a node, which reads the values around it."""
     title = tools.title
-    values = {**tools.scope, **graph.initializers}
+    values: ChainMap[str, Any] = ChainMap(dict(graph.initializers), tools.scope)  # type: ignore[arg-type]
     values.update(zip((port.name for port in graph.inputs), inputs, strict=True))
     for at, node in enumerate(graph.nodes):
         values.update(zip(node.outputs, call(tools, step_of(node, at, title), values), strict=False))
@@ -102,23 +115,23 @@ def names_read(graph: Graph) -> set[str]:
     return found - own - made
 
 
-def check_names(graph: Graph, title: str, around: frozenset[str] = frozenset()) -> None:
+def check_names(graph: Graph, title: str, around: tuple[AbstractSet[str], ...] = ()) -> None:
     """Check that each value is there before a node reads it.
 
     Args:
         graph: The graph.
         title: Name of the model, or of the node that the graph belongs to.
-        around: Names of the values around the graph.
+        around: Names of the values around the graph, of each graph that it is in.
 
     Raises:
         OnnxError: One is made nowhere, or only by a later node, as in a graph with a cycle; names node and value.
     """
-    known = {*around, *graph.initializers, *(port.name for port in graph.inputs), ""}
+    known = {*graph.initializers, *(port.name for port in graph.inputs), ""}
     makers = {name: f"node {at} {node.op}" for at, node in enumerate(graph.nodes) for name in node.outputs}
     for at, node in enumerate(graph.nodes):
         what = _name(node, at, title)
         for name in node.inputs:
-            if name in known:
+            if name in known or any(name in each for each in around):
                 continue
             if name in makers:
                 raise OnnxError(
@@ -126,10 +139,10 @@ def check_names(graph: Graph, title: str, around: frozenset[str] = frozenset()) 
                 )
             raise OnnxError(f"{what} reads {name!r}, which no input, initializer or node is named")
         for inner in graphs_of(node):
-            check_names(inner, what, frozenset(known))
+            check_names(inner, what, (known, *around))
         known.update(node.outputs)
     for port in graph.outputs:
-        if port.name not in known:
+        if port.name not in known and not any(port.name in each for each in around):
             raise OnnxError(f"{title}: the output {port.name!r} is made by no node")
 
 

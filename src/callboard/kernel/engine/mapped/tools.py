@@ -14,12 +14,15 @@ from callboard.kernel.array import Cast
 from callboard.kernel.dnn.api import DnnApi
 from callboard.kernel.elementwise.api import ElementwiseApi
 from callboard.kernel.elementwise.shapes import broadcast
+from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.onnxfile import ELEMENTS
 
 __all__ = ["OPERATORS", "PLUGINS", "HostOnly", "Operator", "ResultTooLarge", "Tools", "operator", "operator_of"]
 
 LARGEST_HERE = 1 << 27
 """Elements of an array that the caller's process makes."""
+LARGEST_OPERAND = 1 << 20
+"""Elements of an array that the caller's process computes with; one that is larger goes to the device."""
 LARGEST_THERE = 1 << 31
 """Elements of an array that the device makes."""
 
@@ -139,6 +142,12 @@ class Tools:
             found = table[id(value)] = (self._put(np.ascontiguousarray(value).reshape(value.shape)), value)
         return found[0]
 
+    def placed(self, value: Value) -> Value:
+        """The value where a node computes with it: a large one on the device, where no event loop waits for it."""
+        if isinstance(value, Operand) or math.prod(value.shape) <= LARGEST_OPERAND:
+            return value
+        return self.ref(value)
+
     def remembered(self, constants: dict[int, Any], lasting: frozenset[int]) -> None:
         """Use these refs of constants, by the identity of their host arrays, and keep those of ``lasting`` ones there.
 
@@ -167,11 +176,11 @@ class Tools:
 
         Raises:
             ResultTooLarge: It has more elements than are allowed there.
-            UnsupportedOp: An extent is negative.
+            InputRefused: An extent is negative.
         """
         extents = tuple(map(int, shape))
         if any(n < 0 for n in extents):
-            raise self.refusal(f"the shape {list(extents)} has a negative extent")
+            raise self.misfit(f"the shape {list(extents)} has a negative extent")
         most = LARGEST_THERE if any(isinstance(each, Operand) for each in sources) else LARGEST_HERE
         most = max(most, *(math.prod(each.shape) for each in sources), 0)
         if math.prod(extents) > most:
@@ -214,6 +223,30 @@ class Tools:
             raise self.refusal(f"{what} is computed on the device, and must be known on the host: pass NumPy arrays")
         return np.asarray(value)
 
+    def counts(self, value: Value, what: str, most: int, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+        """Integers on the host from 0 to ``most``, such as lengths of sequences, of this shape.
+
+        Raises:
+            InputRefused: One is outside, or the shape is another one.
+            UnsupportedOp: As for :meth:`host`.
+        """
+        found = self.host(value, what)
+        if found.shape != shape:
+            raise self.misfit(f"{what} has the shape {list(found.shape)}, expected {list(shape)}")
+        if (wrong := found[(found < 0) | (found > most)]).size:
+            raise self.misfit(f"{what} holds {wrong[0]}, and takes 0 to {most}")
+        return found
+
+    def axis(self, value: int, axes: int) -> int:
+        """The axis of a number that counts from either end.
+
+        Raises:
+            InputRefused: There is none.
+        """
+        if not -axes <= value < axes:
+            raise self.misfit(f"the axis is {value}, of {axes} axes")
+        return value % axes
+
     def ints(self, value: Value, what: str) -> list[int]:
         """A list of integers on the host."""
         return [int(each) for each in self.host(value, what).ravel()]
@@ -239,6 +272,10 @@ class Tools:
     def refusal(self, why: str) -> UnsupportedOp:
         """The error of an operator that cannot be mapped."""
         return UnsupportedOp(f"{self.title}: {why}")
+
+    def misfit(self, why: str) -> InputRefused:
+        """The error of an operator that has no result for these values or shapes."""
+        return InputRefused(f"{self.title}: {why}")
 
 
 def is_float(value: Value) -> bool:

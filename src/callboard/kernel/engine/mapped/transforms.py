@@ -24,7 +24,7 @@ def dft(
     onesided: int = 0,
 ) -> Value:
     given = t.ints(place, "axis")[0] if place is not None else axis
-    along = (given if given is not None else (1 if t.opset < 20 else -2)) % x.ndim
+    along = t.axis(given if given is not None else (1 if t.opset < 20 else -2), x.ndim)
     dtype = name_of(x)
     if dtype not in ("f32", "f64"):
         raise t.refusal(f"DFT of {dtype} is not mapped")
@@ -49,7 +49,7 @@ def _window(terms: tuple[float, ...]) -> Any:
     def call(t: Tools, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
         (count,) = t.sized(t.ints(size, "size"))
         if count < (1 if periodic else 2):
-            raise t.refusal(f"a window of {count} elements is not mapped")
+            raise t.misfit(f"a window of {count} elements is not mapped")
         steps = np.arange(count) * (2 * math.pi / (count if periodic else count - 1))
         found = sum(term * np.cos(at * steps) for at, term in enumerate(terms))
         return np.asarray(found).astype(DTYPES[t.element(output_datatype)].np)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.core.errors import BackendUnavailable, LibraryError, ShapeError
+from callboard.kernel.engine.inputs.profiles import Port, profiles_of
 from callboard.kernel.engine.plan import EngineRefused, container, header_of, read_model
-from callboard.kernel.engine.profiles import Port, profiles_of
 
 __all__ = ["MODULES", "TrtBuild", "TrtRuntime"]
 

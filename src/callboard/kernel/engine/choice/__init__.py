@@ -1,0 +1,1 @@
+"""Which engine executes a model, by measurement."""

@@ -1,0 +1,1 @@
+"""Inputs of models: their shapes and profiles, values that nodes can take, errors of those that fit no node."""
