@@ -10,6 +10,7 @@ from callboard.agents.checks import positive
 from callboard.agents.index.coding import RowType
 from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.exact import by_score_and_id, exact_scores
+from callboard.agents.index.pages import in_large_pages
 from callboard.agents.index.protocol import Metric, Where
 from callboard.agents.index.scanning import faiss
 from callboard.agents.index.snapshot import Snapshot
@@ -71,8 +72,8 @@ class HnswVectorIndex(CpuVectorIndex):
     def _grow(self, now: Snapshot) -> None:
         graph = self._graph
         if graph is None or graph.numbering is not now.numbering:
-            # Of rows of length 1 the same are nearest by distance, which makes better graphs than products.
-            kind = faiss().METRIC_INNER_PRODUCT if self.metric == "ip" else faiss().METRIC_L2
+            # Of rows of length 1 products order as distances do, so the graph is the same, and they cost less.
+            kind = faiss().METRIC_L2 if self.metric == "l2" else faiss().METRIC_INNER_PRODUCT
             made = faiss().IndexHNSWFlat(self.dim, self.links, kind)
             made.hnsw.efConstruction = self.ef_build
             graph = _Graph(made, now.numbering)
@@ -97,7 +98,7 @@ class HnswVectorIndex(CpuVectorIndex):
             found = graph.search(queries, k, max(self.ef, k), snapshot.count, allowed)
             last = found[:, -1]
             if (last.min() if len(last) > 1 else last[0]) >= 0:  # else fewer were found
-                scores = exact_scores(snapshot, queries, found, self.metric)
+                scores = exact_scores(graph.rows, queries, found, self.metric)
                 order = by_score_and_id(scores, snapshot.ids.take(found), self.metric)
                 if len(queries) > 1:
                     order += np.arange(0, found.size, k)[:, None]
@@ -129,6 +130,8 @@ class _Graph:
         self.numbering = numbering
         self._index = index
         self._lock = threading.Lock()  # faiss must not search a graph that grows
+        self._place = 0
+        self._rows = self._stored()
 
     @property
     def count(self) -> int:
@@ -137,6 +140,22 @@ class _Graph:
     def add(self, rows: NDArray[np.float32]) -> None:
         with self._lock:
             self._index.add(np.ascontiguousarray(rows))
+            self._rows = self._stored()
+
+    def _stored(self) -> NDArray[np.float32]:
+        """The rows where faiss has them, until it adds more."""
+        storage, module = self._index.storage, faiss()
+        flat = module.downcast_index(storage)
+        rows: NDArray[np.float32] = module.rev_swig_ptr(flat.get_xb(), self.count * storage.d)
+        if (place := rows.ctypes.data) != self._place:
+            in_large_pages(rows)
+            self._place = place
+        return rows.reshape(self.count, storage.d)
+
+    def rows(self, numbers: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Copies of rows: a search has just read them, while those of the index are elsewhere."""
+        with self._lock:
+            return self._rows.take(numbers, axis=0)
 
     def data(self, count: int) -> NDArray[np.uint8] | None:
         """The graph as bytes, if it has just so many rows."""
