@@ -44,10 +44,10 @@ class Snapshot:
     largest: float
     numbering: object
 
-    def decoded(self, numbers: "NDArray[np.intp] | slice", dtype: Any = np.float32) -> NDArray[Any]:
-        """Rows as f32 or f64, ``[*numbers.shape, dim]``."""
+    def decoded(self, numbers: "NDArray[np.intp] | slice") -> NDArray[np.float32]:
+        """Rows as f32, ``[*numbers.shape, dim]``."""
         rows = self.rows[numbers] if isinstance(numbers, slice) else self.rows.take(numbers, axis=0)
-        return decode(rows, None if self.scales is None else self.scales[numbers], dtype)
+        return decode(rows, None if self.scales is None else self.scales[numbers])
 
     def allowed(self, where: Where | None) -> NDArray[np.bool_] | None:
         """Mask of the rows that are alive and pass a filter; None if all are.

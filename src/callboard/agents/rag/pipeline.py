@@ -223,7 +223,7 @@ class RagPipeline:
 
         Args:
             query: A text, a ``RagPipeline.Query``, or a list of messages whose last one is the question.
-            options: ``top_k``, ``where``, ``history`` and ``timeout`` of a ``RagPipeline.Query``.
+            options: ``top_k``, ``where``, ``min_score``, ``history`` and ``timeout`` of a ``RagPipeline.Query``.
 
         Raises:
             DeadlineExceeded: There was no answer in time.
