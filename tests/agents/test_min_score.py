@@ -29,7 +29,7 @@ async def test_a_search_leaves_out_what_scores_less(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "least", "shape", "says"),
+    "metric, least, shape, says",
     [
         ("cosine", 1.5, (3,), "min_score is 1.5; it must be between -1 and 1, as cosines are"),
         ("cosine", float("nan"), (3,), "min_score is nan; it must be between"),

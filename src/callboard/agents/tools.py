@@ -36,9 +36,10 @@ def mcp_server(
 
     Args:
         tools: By name. An open :class:`RagPipeline`, which takes ``question``, ``top_k`` and ``min_score``, and
-            returns ``text`` and ``citations``; a :class:`NodeGraph`, a compiled :class:`StateGraph`, or another object with ``ainvoke``,
-            which takes ``state`` and returns its result; or a function, whose signature and docstring say what it
-            takes; it is called on a thread unless it is a coroutine function. Results are sent as JSON.
+            returns ``text`` and ``citations``; a :class:`NodeGraph`, a compiled :class:`StateGraph`, or another
+            object with ``ainvoke``, which takes ``state`` and returns its result; or a function, whose signature and
+            docstring say what it takes; it is called on a thread unless it is a coroutine function. Results are sent
+            as JSON.
         name: Of the server.
         descriptions: What tools do, for the model that chooses among them; by default a function's docstring.
         instructions: How the tools are to be used.

@@ -107,10 +107,10 @@ class Stage(Generic[T, R]):
 
     async def _result(self, item: T) -> R:
         if not self._joined and not self._one_at_a_time.locked():
+            found: Any
+            await self._one_at_a_time.acquire()  # `async with` makes two coroutines more
             try:
-                found: Any
-                async with self._one_at_a_time:
-                    (found,) = await self._function([item])
+                (found,) = await self._function([item])
             except ContextLost:  # once more, as one that may run again
                 pass
             else:
@@ -118,6 +118,8 @@ class Stage(Generic[T, R]):
                     raise deliverable(found)
                 value: R = found
                 return value
+            finally:
+                self._one_at_a_time.release()
         self._joined += 1
         try:
             return await self._server.submit(item)
