@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from callboard.agents.checks import matrix, positive
 from callboard.agents.index import files
+from callboard.agents.index.coarse import CoarseRows
 from callboard.agents.index.coding import RowType, encode
 from callboard.agents.index.exact import exact_scores, nearest
 from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Value, Where
@@ -273,7 +274,7 @@ class CpuVectorIndex:
             postings=_postings(metadata),
             living=count,
             largest=float(np.sqrt(squares.max(initial=0))),
-            numbering=object(),
+            numbering=CoarseRows(),
         )
         index._load_more(header, arrays)
         return index
@@ -284,7 +285,7 @@ class CpuVectorIndex:
     def _empty(self, kind: Any) -> Snapshot:
         stored, scales = encode(np.empty((0, self.dim), np.float32), self.dtype)
         squares, alive = np.empty(0, np.float32), np.empty(0, np.bool_)
-        return Snapshot(0, stored, scales, squares, np.empty(0, kind), alive, [], {}, 0, 0.0, object())
+        return Snapshot(0, stored, scales, squares, np.empty(0, kind), alive, [], {}, 0, 0.0, CoarseRows())
 
     def _compacted(self, now: Snapshot) -> Snapshot:
         """The living rows only, with other numbers."""
@@ -302,7 +303,7 @@ class CpuVectorIndex:
             postings=_postings(metadata),
             living=len(living),
             largest=now.largest,
-            numbering=object(),
+            numbering=CoarseRows(),
         )
 
 

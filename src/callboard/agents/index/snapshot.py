@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.agents.index.coarse import CoarseRows
 from callboard.agents.index.coding import decode
 from callboard.agents.index.protocol import Metadata, Value, Where
 
@@ -29,7 +30,7 @@ class Snapshot:
         metadata, postings: The metadata of each row, and the rows that have an item of it.
         living: Number of rows that are alive.
         largest: Largest norm of a row.
-        numbering: Shared by snapshots in which a number means the same row.
+        numbering: Shared by snapshots in which a number means the same row, whose coarse rows it has.
     """
 
     count: int
@@ -42,7 +43,7 @@ class Snapshot:
     postings: Postings
     living: int
     largest: float
-    numbering: object
+    numbering: CoarseRows
 
     def decoded(self, numbers: "NDArray[np.intp] | slice") -> NDArray[np.float32]:
         """Rows as f32, ``[*numbers.shape, dim]``."""
