@@ -44,13 +44,16 @@ def test_a_scan_finds_what_numpy_finds(metric: Any, monkeypatch: pytest.MonkeyPa
     assert all(each is not None for each in known)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
 @pytest.mark.parametrize("useful", [True, False])
-def test_coarse_rows_are_made_by_queries_and_change_no_result(useful: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coarse_rows_are_made_by_queries_and_change_no_result(
+    useful: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(coarse, "AT_ONCE", 200 * 64)
     rows, queries = np.repeat(vectors(300, 64), 2, axis=0), vectors(12, 64, seed=1)
     if not useful:
         rows[-1] = np.eye(64)[0]  # its largest number is beyond those that are represented
-    index, plainly = cb.CpuVectorIndex(64, dtype="f16"), cb.CpuVectorIndex(64, dtype="f16")
+    index, plainly = cb.CpuVectorIndex(64, dtype=dtype), cb.CpuVectorIndex(64, dtype=dtype)
     for each in (index, plainly):
         each.upsert(range(600), rows)
     monkeypatch.setattr(plainly.snapshot().numbering, "of", lambda snapshot: None)

@@ -1,4 +1,4 @@
-"""Coarse rows: eight bits a number, beside rows of f16. A scan for one query then reads half as much."""
+"""Coarse rows: eight bits a number, beside rows of f16 or f32. A scan for one query then reads a half or a quarter."""
 
 import math
 import threading

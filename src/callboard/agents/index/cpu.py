@@ -42,8 +42,8 @@ class CpuVectorIndex:
         dim: Length of a vector.
         metric: ``"cosine"``, ``"ip"`` (inner product) or ``"l2"`` (Euclidean distance).
         dtype: Of the rows in memory: ``"f32"``, ``"f16"``, or ``"i8"`` with a scale for each row. By default f16 in a
-            cosine index, whose numbers are 1 at most, else f32. A few queries of f16 rows at once are fastest where
-            faiss is installed (``pip install 'callboard[index]'``).
+            cosine index, whose numbers are 1 at most, else f32. Lone queries are fastest where faiss is installed
+            (``pip install 'callboard[index]'``); in a cosine index they then add a byte for each number.
 
     Raises:
         ValueError: A setting is unknown.

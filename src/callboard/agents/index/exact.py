@@ -15,6 +15,8 @@ __all__ = ["by_score_and_id", "exact_scores", "nearest", "ranked", "rounding"]
 
 Floats = NDArray[np.float32]
 Rows = Callable[[NDArray[np.intp]], Floats]
+SPARSE = 128
+"""A search in one of so many rows, or fewer, takes these rows; a scan would look at all."""
 QUERIES = 64
 """Queries that are scored at once."""
 DECODED = 512
@@ -41,7 +43,7 @@ def nearest(
     if not k:
         return numbers, scores
     slack = rounding(snapshot, queries)
-    if snapshot.rows.dtype == np.float16 and len(queries) <= FEW:
+    if len(queries) <= FEW.get(snapshot.rows.dtype.name, 0) and SPARSE * living > snapshot.count:
         few = [scanned(snapshot, each, k, metric, float(slack[n]), allowed) for n, each in enumerate(queries)]
         known = [each for each in few if each is not None]
         if len(known) == len(few):

@@ -96,7 +96,7 @@ class HnswVectorIndex(CpuVectorIndex):
         usable = graph is not None and graph.numbering is snapshot.numbering
         if graph is not None and usable and living >= max(FEWEST, 4 * k, snapshot.count // 8) and len(queries):
             found = graph.search(queries, k, max(self.ef, k), snapshot.count, allowed)
-            if found[:, -1].min() >= 0:  # else fewer were found
+            if min(found[:, -1].tolist()) >= 0:  # else fewer were found
                 scores = exact_scores(graph.rows, queries, found, self.metric)
                 order = by_score_and_id(scores, snapshot.ids.take(found), self.metric)
                 if len(queries) > 1:

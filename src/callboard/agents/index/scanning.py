@@ -14,8 +14,8 @@ from callboard.agents.index.snapshot import Snapshot
 
 __all__ = ["FEW", "faiss", "scanned"]
 
-FEW = 4
-"""Queries of a search that are scanned one by one: a product of more is faster by NumPy."""
+FEW = {"float16": 4, "float32": 1}
+"""Queries of a search that are scanned one by one, by the rows' dtype: a product of more is faster by NumPy."""
 SPARE = 22
 """Rows beyond the best ``k`` that a scan keeps. If they are all as good, within its error, another way is taken."""
 ROUGHLY = 256
@@ -37,7 +37,7 @@ def scanned(
     """Rows that may be among the ``k`` best of a query; None if that is not known.
 
     Args:
-        snapshot: Has rows of f16. They are read where they are.
+        snapshot: Has rows of f16, which are read where they are, or of f32, of which only coarse ones are.
         query: One query.
         k: Number of results; so many rows are allowed.
         metric: What is nearest.
@@ -45,7 +45,7 @@ def scanned(
         allowed: Mask of the rows that count; None for all.
     """
     module, rows, count = faiss(), snapshot.rows, snapshot.count
-    if module is None or rows.dtype != np.float16 or not rows.flags.c_contiguous:
+    if module is None or not rows.flags.c_contiguous or (metric != "cosine" and rows.dtype != np.float16):
         return None
     bits = None if allowed is None else np.packbits(allowed, bitorder="little")
     chosen = None if bits is None else module.IDSelectorBitmap(len(bits), module.swig_ptr(bits))
@@ -60,6 +60,8 @@ def scanned(
         found = _scan(codes, coder, near, k, k + ROUGHLY, metric, bound, chosen)
         if found is not None:
             return found
+    if rows.dtype != np.float16:
+        return None
     halves, coder = rows[:count].view(np.uint8), module.ScalarQuantizer(rows.shape[1], module.ScalarQuantizer.QT_fp16)
     slack *= 4 if metric == "l2" else 1  # of a sum of squares of differences
     return _scan(halves, coder, query, k, k + SPARE, metric, slack, chosen)
