@@ -70,6 +70,13 @@ def test_coarse_rows_are_made_by_queries_and_change_no_result(
     assert had[-1] == useful
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_no_query_finds_nothing(dtype: Any) -> None:
+    index = cb.CpuVectorIndex(24, dtype=dtype)
+    index.upsert(range(300), vectors(300))
+    assert index.search_now(vectors(3)[:0], 5).ids.shape == (0, 5)
+
+
 def test_a_scan_of_many_equal_rows_keeps_their_order() -> None:
     index = cb.CpuVectorIndex(3, metric="ip", dtype="f16")
     index.upsert(np.random.default_rng(0).permutation(500).tolist(), np.tile([1.0, 2.0, 3.0], (500, 1)))

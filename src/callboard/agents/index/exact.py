@@ -43,7 +43,7 @@ def nearest(
     if not k:
         return numbers, scores
     slack = rounding(snapshot, queries)
-    if len(queries) <= FEW.get(snapshot.rows.dtype.name, 0) and SPARSE * living > snapshot.count:
+    if 0 < len(queries) <= FEW.get(snapshot.rows.dtype.name, 0) and SPARSE * living > snapshot.count:
         few = [scanned(snapshot, each, k, metric, float(slack[n]), allowed) for n, each in enumerate(queries)]
         known = [each for each in few if each is not None]
         if len(known) == len(few):
