@@ -26,14 +26,15 @@ def checked_score(value: Any, metric: Metric | None = None, *, queries: int = 1)
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"min_score is {value!r}; it must be a number, or None for no limit")
-    if not math.isfinite(value) or (metric == "cosine" and abs(value) > 1):
+    score = float(value)
+    if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
         within = "between -1 and 1, as cosines are" if metric == "cosine" else "finite"
         raise ValueError(f"min_score is {value}; it must be {within}")
     if metric == "l2":
         raise ValueError(f"min_score is {value}, and scores of 'l2' are distances: keep found.scores <= a distance")
     if queries > 1:
         raise ValueError("min_score with several queries, whose numbers of results differ; use found.scores >= a score")
-    return float(value)
+    return score
 
 
 def at_least(found: Neighbours, score: float | None) -> Neighbours:
