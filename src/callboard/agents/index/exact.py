@@ -176,7 +176,7 @@ def _scores(rows: Floats, queries: Floats, metric: Metric) -> Floats:
     if metric == "l2":
         wide -= asked
     products = np.sqrt(np.vecdot(wide, wide)) if metric == "l2" else np.vecdot(wide, asked)
-    return products.astype(np.float32)
+    return np.asarray(products, np.float32)
 
 
 def by_score_and_id(scores: Floats, ids: NDArray[Any], metric: Metric) -> NDArray[np.intp]:

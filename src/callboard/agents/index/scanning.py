@@ -85,7 +85,8 @@ def _scan(
     least = np.partition(scores, kept - k)[kept - k] - slack
     if kept < count and least <= scores.min() and found.min() >= 0:
         return None
-    return found[(scores >= least) & (found >= 0)].astype(np.intp, copy=False)
+    best: NDArray[np.intp] = found[(scores >= least) & (found >= 0)].astype(np.intp, copy=False)
+    return best
 
 
 @functools.lru_cache(2)

@@ -63,7 +63,7 @@ class RagContext:
                     continue
                 _, cost = _measured(self.count, passage.heading, passage.text)
             if cost > left and not chosen:
-                passage = self._cut(passage)
+                passage = self._cut(found)
                 cost = left
             if passage is not None and cost <= left:
                 chosen.append((passage, score))
