@@ -9,7 +9,7 @@ from tests import lazily
 from tests.agents.index_lab import plain, vectors
 
 import callboard as cb
-from callboard.agents.index import exact, scanning
+from callboard.agents.index import coarse, exact, scanning
 
 faiss: Any = lazily.importorskip("faiss", reason="for the extra index")
 
@@ -42,6 +42,39 @@ def test_a_scan_finds_what_numpy_finds(metric: Any, monkeypatch: pytest.MonkeyPa
                 assert alone.scores.tolist() == together.scores[n].tolist()
     assert len(known) == 3 * 3 * 6
     assert all(each is not None for each in known)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+@pytest.mark.parametrize("useful", [True, False])
+def test_coarse_rows_are_made_by_queries_and_change_no_result(
+    useful: bool, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coarse, "AT_ONCE", 200 * 64)
+    rows, queries = np.repeat(vectors(300, 64), 2, axis=0), vectors(12, 64, seed=1)
+    if not useful:
+        rows[-1] = np.eye(64)[0]  # its largest number is beyond those that are represented
+    index, plainly = cb.CpuVectorIndex(64, dtype=dtype), cb.CpuVectorIndex(64, dtype=dtype)
+    for each in (index, plainly):
+        each.upsert(range(600), rows)
+    monkeypatch.setattr(plainly.snapshot().numbering, "of", lambda snapshot: None)
+    had = []
+    for query in queries:
+        found, wanted = index.search_now(query, 9), plainly.search_now(query, 9)
+        assert found.ids.tolist() == wanted.ids.tolist()  # also of the equal rows
+        assert found.scores.tolist() == wanted.scores.tolist()
+        had.append(index.snapshot().numbering.of(index.snapshot()) is not None)
+        if len(had) == 6:
+            for each in (index, plainly):
+                each.delete([3])
+                each.upsert([700, 701], rows[:2] + 0.001)
+    assert had[-1] == useful
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_no_query_finds_nothing(dtype: Any) -> None:
+    index = cb.CpuVectorIndex(24, dtype=dtype)
+    index.upsert(range(300), vectors(300))
+    assert index.search_now(vectors(3)[:0], 5).ids.shape == (0, 5)
 
 
 def test_a_scan_of_many_equal_rows_keeps_their_order() -> None:

@@ -46,7 +46,7 @@ async def test_tools_of_every_kind_are_listed_and_called() -> None:
             listed = {each.name: each for each in (await client.list_tools()).tools}
             assert listed["count"].description == "Counts words."
             assert listed["double"].description == "Doubles a number."
-            assert [*listed["ask"].input_schema["properties"]] == ["question", "top_k"]
+            assert [*listed["ask"].input_schema["properties"]] == ["question", "top_k", "min_score"]
             assert listed["double"].input_schema["required"] == ["x"]
             answer = await client.call_tool("ask", {"question": "What does a full queue refuse?", "top_k": 1})
             found = answer.structured_content

@@ -59,7 +59,8 @@ def matrix(
             if not low:
                 row = start + int(np.argmin(squares))
                 raise ValueError(f"{name}: row {row} is zero, which has no direction; leave it out, or use 'ip'")
-            np.divide(wide, np.sqrt(squares)[:, None], out=found[start : start + step], casting="same_kind")
+            wide /= np.sqrt(squares)[:, None]
+            found[start : start + step] = wide
     return found
 
 

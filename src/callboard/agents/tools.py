@@ -35,10 +35,11 @@ def mcp_server(
         await server.run_stdio_async()
 
     Args:
-        tools: By name. An open :class:`RagPipeline`, which takes ``question`` and ``top_k``, and returns ``text`` and
-            ``citations``; a :class:`NodeGraph`, a compiled :class:`StateGraph`, or another object with ``ainvoke``,
-            which takes ``state`` and returns its result; or a function, whose signature and docstring say what it
-            takes; it is called on a thread unless it is a coroutine function. Results are sent as JSON.
+        tools: By name. An open :class:`RagPipeline`, which takes ``question``, ``top_k`` and ``min_score``, and
+            returns ``text`` and ``citations``; a :class:`NodeGraph`, a compiled :class:`StateGraph`, or another
+            object with ``ainvoke``, which takes ``state`` and returns its result; or a function, whose signature and
+            docstring say what it takes; it is called on a thread unless it is a coroutine function. Results are sent
+            as JSON.
         name: Of the server.
         descriptions: What tools do, for the model that chooses among them; by default a function's docstring.
         instructions: How the tools are to be used.
@@ -75,8 +76,8 @@ def _function(name: str, tool: Any) -> tuple[Tool, str]:
 
 
 def _asking(pipeline: RagPipeline) -> Tool:
-    async def ask(question: str, top_k: int = 5) -> dict[str, Any]:
-        return _shown(await pipeline.query(question, top_k=top_k))
+    async def ask(question: str, top_k: int = 5, min_score: float | None = None) -> dict[str, Any]:
+        return _shown(await pipeline.query(question, top_k=top_k, min_score=min_score))
 
     return ask
 

@@ -30,13 +30,13 @@ def encode(rows: Floats, kind: RowType) -> tuple[NDArray[Any], Floats | None]:
     return np.rint(rows / scales[:, None]).astype(np.int8), scales
 
 
-def decode(rows: NDArray[Any], scales: Floats | None, dtype: Any = np.float32) -> NDArray[Any]:
-    """Stored rows as f32 or f64; the rows themselves if they are that."""
+def decode(rows: NDArray[Any], scales: Floats | None) -> Floats:
+    """Stored rows as f32; the rows themselves if they are that."""
     if scales is not None:
-        found: NDArray[Any] = rows.astype(np.float32)
+        found: Floats = rows.astype(np.float32)
         found *= scales[..., None]
     elif rows.dtype == np.float32 or rows.size < FEW:
-        found = rows
+        found = rows.astype(np.float32, copy=False)
     else:
         # Three times as fast as NumPy's conversion: shift exponent and fraction into place, then correct the bias.
         bits = rows.view(np.int16).astype(np.int32)
@@ -44,4 +44,4 @@ def decode(rows: NDArray[Any], scales: Floats | None, dtype: Any = np.float32) -
         bits &= np.int32(-0x70002000)  # the sign, and 15 bits below three copies of it
         found = bits.view(np.float32)
         found *= np.float32(2.0**112)
-    return found.astype(dtype, copy=False)
+    return found

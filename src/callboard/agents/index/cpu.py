@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from callboard.agents.checks import matrix, positive
 from callboard.agents.index import files
+from callboard.agents.index.coarse import CoarseRows
 from callboard.agents.index.coding import RowType, encode
-from callboard.agents.index.exact import nearest
+from callboard.agents.index.exact import exact_scores, nearest
 from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Value, Where
 from callboard.agents.index.snapshot import Postings, Snapshot
+from callboard.agents.index.threshold import at_least, checked_score
 
 __all__ = ["CpuVectorIndex"]
 
@@ -40,8 +42,8 @@ class CpuVectorIndex:
         dim: Length of a vector.
         metric: ``"cosine"``, ``"ip"`` (inner product) or ``"l2"`` (Euclidean distance).
         dtype: Of the rows in memory: ``"f32"``, ``"f16"``, or ``"i8"`` with a scale for each row. By default f16 in a
-            cosine index, whose numbers are 1 at most, else f32. A few queries of f16 rows at once are fastest where
-            faiss is installed (``pip install 'callboard[index]'``).
+            cosine index, whose numbers are 1 at most, else f32. Lone queries are fastest where faiss is installed
+            (``pip install 'callboard[index]'``); in a cosine index they then add a byte for each number.
 
     Raises:
         ValueError: A setting is unknown.
@@ -135,29 +137,36 @@ class CpuVectorIndex:
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
-    async def search(self, queries: Any, k: int = 10, *, where: Where | None = None) -> Neighbours:
+    async def search(
+        self, queries: Any, k: int = 10, *, where: Where | None = None, min_score: float | None = None
+    ) -> Neighbours:
         """The ``k`` nearest vectors of each query. A long search runs on a thread.
 
         Args:
             queries: ``[queries, dim]``, or a single vector.
             k: Number of results; fewer are found if there are fewer.
             where: Metadata that must be equal, ``{"lang": "en"}``, or a function of the metadata, which is slow.
+            min_score: Least score of a result, for a single query and a metric other than ``"l2"``.
 
         Raises:
             ShapeError: A query has another length than the vectors.
-            ValueError: A query is not finite, or is zero in a cosine index.
+            ValueError: A query is not finite, or is zero in a cosine index; ``min_score`` cannot be compared.
         """
         if self._is_short(np.size(queries) // self.dim, where):
-            return self.search_now(queries, k, where=where)
-        return await asyncio.to_thread(self.search_now, queries, k, where=where)
+            return self.search_now(queries, k, where=where, min_score=min_score)
+        return await asyncio.to_thread(self.search_now, queries, k, where=where, min_score=min_score)
 
-    def search_now(self, queries: Any, k: int = 10, *, where: Where | None = None) -> Neighbours:
+    def search_now(
+        self, queries: Any, k: int = 10, *, where: Where | None = None, min_score: float | None = None
+    ) -> Neighbours:
         """As :meth:`search`, on the calling thread."""
         k, snapshot = positive("k", k), self._snapshot
+        dimensions = np.ndim(queries)
+        least = checked_score(min_score, self.metric, queries=dimensions)
         rows = matrix("queries", queries, columns=self.dim, unit=self.metric == "cosine")
         numbers, scores = self._nearest(snapshot, rows, k, snapshot.allowed(where))
-        if np.ndim(queries) == 1:
-            return Neighbours(snapshot.ids[numbers[0]], scores[0])
+        if dimensions == 1:
+            return at_least(Neighbours(snapshot.ids[numbers[0]], scores[0]), least)
         return Neighbours(snapshot.ids[numbers], scores)
 
     def _is_short(self, queries: int, where: Where | None) -> bool:
@@ -186,6 +195,18 @@ class CpuVectorIndex:
         """
         with self._lock:
             return self._snapshot.decoded(np.array([self._numbers[each] for each in ids], np.intp))
+
+    def scores(self, query: Any, ids: Sequence[Id]) -> NDArray[np.float32]:
+        """The scores of these ids for a query, as a search gives them.
+
+        Raises:
+            KeyError: There is no vector of an id.
+            ValueError: See :meth:`search`.
+        """
+        asked = matrix("query", query, columns=self.dim, rows=1, unit=self.metric == "cosine")
+        with self._lock:
+            snapshot, numbers = self._snapshot, np.array([self._numbers[each] for each in ids], np.intp)
+        return exact_scores(snapshot.decoded, asked, numbers[:, None], self.metric)[:, 0]
 
     def snapshot(self) -> Snapshot:
         """The content now, which later writes do not change."""
@@ -253,7 +274,7 @@ class CpuVectorIndex:
             postings=_postings(metadata),
             living=count,
             largest=float(np.sqrt(squares.max(initial=0))),
-            numbering=object(),
+            numbering=CoarseRows(),
         )
         index._load_more(header, arrays)
         return index
@@ -264,7 +285,7 @@ class CpuVectorIndex:
     def _empty(self, kind: Any) -> Snapshot:
         stored, scales = encode(np.empty((0, self.dim), np.float32), self.dtype)
         squares, alive = np.empty(0, np.float32), np.empty(0, np.bool_)
-        return Snapshot(0, stored, scales, squares, np.empty(0, kind), alive, [], {}, 0, 0.0, object())
+        return Snapshot(0, stored, scales, squares, np.empty(0, kind), alive, [], {}, 0, 0.0, CoarseRows())
 
     def _compacted(self, now: Snapshot) -> Snapshot:
         """The living rows only, with other numbers."""
@@ -282,7 +303,7 @@ class CpuVectorIndex:
             postings=_postings(metadata),
             living=len(living),
             largest=now.largest,
-            numbering=object(),
+            numbering=CoarseRows(),
         )
 
 

@@ -13,6 +13,7 @@ from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.exact import by_score_and_id, exact_scores, nearest
 from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Where
 from callboard.agents.index.snapshot import Snapshot
+from callboard.agents.index.threshold import at_least, checked_score
 from callboard.core.errors import ContextLost
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
@@ -92,16 +93,24 @@ class DeviceVectorIndex:
         """See :meth:`CpuVectorIndex.delete`."""
         return self.host.delete(ids)
 
-    async def search(self, queries: Any, k: int = 10, *, where: Where | None = None) -> Neighbours:
+    async def search(
+        self, queries: Any, k: int = 10, *, where: Where | None = None, min_score: float | None = None
+    ) -> Neighbours:
         """The ``k`` nearest vectors of each query; see :meth:`CpuVectorIndex.search`.
 
         Scores may differ from the host's by the rounding of the device's products; distances are computed on the host.
         """
-        k = positive("k", k)
+        k, least = positive("k", k), checked_score(min_score, self.metric, queries=np.ndim(queries))
         rows = matrix("queries", queries, columns=self.dim, unit=self.metric == "cosine")
         snapshot, numbers, scores = await self._searched(rows, k, where)
         ids = snapshot.ids[numbers]
-        return Neighbours(ids[0], scores[0]) if np.ndim(queries) == 1 else Neighbours(ids, scores)
+        if np.ndim(queries) == 1:
+            return at_least(Neighbours(ids[0], scores[0]), least)
+        return Neighbours(ids, scores)
+
+    def scores(self, query: Any, ids: Sequence[Id]) -> NDArray[np.float32]:
+        """See :meth:`CpuVectorIndex.scores`."""
+        return self.host.scores(query, ids)
 
     async def _searched(self, rows: Any, k: int, where: Where | None) -> tuple[Any, Any, Any]:
         """A snapshot, and numbers and scores of its nearest rows; again when the device is lost meanwhile."""
@@ -223,7 +232,7 @@ def _is_outdated(copy: Copy, snapshot: Snapshot) -> bool:
 
 def _distances(snapshot: Snapshot, queries: Any, numbers: Any) -> tuple[Any, Any]:
     """The same rows with their distances: the device's products differ by too little near 0."""
-    found = exact_scores(snapshot, queries, numbers, "l2")
+    found = exact_scores(snapshot.decoded, queries, numbers, "l2")
     order = np.argsort(found, axis=1, kind="stable")
     return np.take_along_axis(numbers, order, 1), np.take_along_axis(found, order, 1)
 

@@ -1,5 +1,6 @@
 """Exact search: products in blocks, a bound for the k-th best of them, and exact scores of what passes it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from callboard.agents.index.snapshot import Snapshot
 __all__ = ["by_score_and_id", "exact_scores", "nearest", "ranked", "rounding"]
 
 Floats = NDArray[np.float32]
+Rows = Callable[[NDArray[np.intp]], Floats]
+SPARSE = 128
+"""A search in one of so many rows, or fewer, takes these rows; a scan would look at all."""
 QUERIES = 64
 """Queries that are scored at once."""
 DECODED = 512
@@ -39,7 +43,7 @@ def nearest(
     if not k:
         return numbers, scores
     slack = rounding(snapshot, queries)
-    if snapshot.rows.dtype == np.float16 and len(queries) <= FEW:
+    if 0 < len(queries) <= FEW.get(snapshot.rows.dtype.name, 0) and SPARSE * living > snapshot.count:
         few = [scanned(snapshot, each, k, metric, float(slack[n]), allowed) for n, each in enumerate(queries)]
         known = [each for each in few if each is not None]
         if len(known) == len(few):
@@ -77,7 +81,7 @@ def ranked(
         metric: What is nearest.
     """
     alone = len(queries) == 1
-    exact = exact_scores(snapshot, queries if alone else queries[who], places[:, None], metric)[:, 0]
+    exact = exact_scores(snapshot.decoded, queries if alone else queries[who], places[:, None], metric)[:, 0]
     order = by_score_and_id(exact, snapshot.ids[places], metric)
     if alone:
         best = order[None, :k]
@@ -149,29 +153,29 @@ def _candidates(found: list[Passed], k: int, slack: Floats) -> tuple[NDArray[np.
     return who[keep], places[keep]
 
 
-def exact_scores(snapshot: Snapshot, queries: Floats, numbers: NDArray[np.intp], metric: Metric) -> Floats:
+def exact_scores(rows: Rows, queries: Floats, numbers: NDArray[np.intp], metric: Metric) -> Floats:
     """Scores of some rows, summed in f64: they depend on the row and the query only, not on what else is searched.
 
     Args:
-        snapshot: The content of the index.
+        rows: Returns the rows of some numbers in f32.
         queries: ``[n, dim]``, or one for all.
         numbers: ``[n, k]``: rows for each query.
         metric: What is nearest.
     """
     if numbers.size <= DECODED:
-        return _scores(snapshot, queries, numbers, metric)
+        return _scores(rows(numbers), queries, metric)
     scores, step = np.empty(numbers.shape, np.float32), max(1, DECODED // numbers.shape[1])
     for start in range(0, len(numbers), step):
         part = slice(start, start + step)
-        scores[part] = _scores(snapshot, queries if len(queries) == 1 else queries[part], numbers[part], metric)
+        scores[part] = _scores(rows(numbers[part]), queries if len(queries) == 1 else queries[part], metric)
     return scores
 
 
-def _scores(snapshot: Snapshot, queries: Floats, numbers: NDArray[np.intp], metric: Metric) -> Floats:
-    rows, asked = snapshot.decoded(numbers, np.float64), queries[:, None].astype(np.float64)
+def _scores(rows: Floats, queries: Floats, metric: Metric) -> Floats:
+    wide, asked = rows.astype(np.float64), queries[:, None].astype(np.float64)
     if metric == "l2":
-        rows -= asked
-    products = np.sqrt(np.vecdot(rows, rows)) if metric == "l2" else np.vecdot(rows, asked)
+        wide -= asked
+    products = np.sqrt(np.vecdot(wide, wide)) if metric == "l2" else np.vecdot(wide, asked)
     return np.asarray(products, np.float32)
 
 

@@ -16,7 +16,9 @@ def fuse(
     """One ranking of several of the same query, such as those of vectors and of words.
 
     The score of an id is the sum of ``weight / (constant + rank)`` over the rankings that have it; the first rank is 1.
-    Scores of the rankings do not count, so they need no common scale.
+    Scores of the rankings do not count, so they need no common scale. The sum does not say how well a text fits: the
+    first of a ranking gets the same, however bad it is. A least score belongs to the rankings: ``min_score`` of their
+    searches.
 
     Args:
         rankings: Results of a search with a single query, or ids, best first.

@@ -10,6 +10,7 @@ from callboard.agents.checks import positive
 from callboard.agents.index.coding import RowType
 from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.exact import by_score_and_id, exact_scores
+from callboard.agents.index.pages import in_large_pages
 from callboard.agents.index.protocol import Metric, Where
 from callboard.agents.index.scanning import faiss
 from callboard.agents.index.snapshot import Snapshot
@@ -71,8 +72,8 @@ class HnswVectorIndex(CpuVectorIndex):
     def _grow(self, now: Snapshot) -> None:
         graph = self._graph
         if graph is None or graph.numbering is not now.numbering:
-            # Of rows of length 1 the same are nearest by distance, which makes better graphs than products.
-            kind = faiss().METRIC_INNER_PRODUCT if self.metric == "ip" else faiss().METRIC_L2
+            # Of rows of length 1 products order as distances do, so the graph is the same, and they cost less.
+            kind = faiss().METRIC_L2 if self.metric == "l2" else faiss().METRIC_INNER_PRODUCT
             made = faiss().IndexHNSWFlat(self.dim, self.links, kind)
             made.hnsw.efConstruction = self.ef_build
             graph = _Graph(made, now.numbering)
@@ -95,9 +96,8 @@ class HnswVectorIndex(CpuVectorIndex):
         usable = graph is not None and graph.numbering is snapshot.numbering
         if graph is not None and usable and living >= max(FEWEST, 4 * k, snapshot.count // 8) and len(queries):
             found = graph.search(queries, k, max(self.ef, k), snapshot.count, allowed)
-            last = found[:, -1]
-            if (last.min() if len(last) > 1 else last[0]) >= 0:  # else fewer were found
-                scores = exact_scores(snapshot, queries, found, self.metric)
+            if min(found[:, -1].tolist()) >= 0:  # else fewer were found
+                scores = exact_scores(graph.rows, queries, found, self.metric)
                 order = by_score_and_id(scores, snapshot.ids.take(found), self.metric)
                 if len(queries) > 1:
                     order += np.arange(0, found.size, k)[:, None]
@@ -129,14 +129,28 @@ class _Graph:
         self.numbering = numbering
         self._index = index
         self._lock = threading.Lock()  # faiss must not search a graph that grows
-
-    @property
-    def count(self) -> int:
-        return int(self._index.ntotal)
+        self._ef = self._place = 0
+        self._note()
 
     def add(self, rows: NDArray[np.float32]) -> None:
         with self._lock:
             self._index.add(np.ascontiguousarray(rows))
+            self._note()
+
+    def _note(self) -> None:
+        """Know the rows where faiss has them, until it adds more. Its attributes take longer than ours."""
+        self.count, dim, module = int(self._index.ntotal), self._index.d, faiss()
+        flat = module.downcast_index(self._index.storage)
+        self._rows = module.rev_swig_ptr(flat.get_xb(), self.count * dim).reshape(self.count, dim)
+        if (place := self._rows.ctypes.data) != self._place:
+            in_large_pages(self._rows)
+            self._place = place
+
+    def rows(self, numbers: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Copies of rows: a search has just read them, while those of the index are elsewhere."""
+        with self._lock:
+            found: NDArray[np.float32] = self._rows.take(numbers, axis=0)
+            return found
 
     def data(self, count: int) -> NDArray[np.uint8] | None:
         """The graph as bytes, if it has just so many rows."""
@@ -147,21 +161,17 @@ class _Graph:
         self, queries: NDArray[np.float32], k: int, ef: int, count: int, allowed: NDArray[np.bool_] | None
     ) -> NDArray[np.intp]:
         """Rows of the best ``k`` of each query among the first ``count``; -1 where fewer were found."""
-        module, distances, found = (
-            faiss(),
-            np.empty((len(queries), k), np.float32),
-            np.empty((len(queries), k), np.int64),
-        )
-        pointer = module.swig_ptr
+        module, distances = faiss(), np.empty((len(queries), k), np.float32)
+        found, pointer = np.empty((len(queries), k), np.int64), module.swig_ptr
         with self._lock:
             if allowed is None and self.count > count:  # a write is under way
                 allowed = np.ones(count, np.bool_)
             options = None
-            if allowed is None:
-                self._index.hnsw.efSearch = ef  # cheaper than an object of options
-            else:
+            if allowed is not None:
                 bits = np.packbits(allowed, bitorder="little")
                 chosen = module.IDSelectorBitmap(len(bits), pointer(bits))  # kept until the search has ended
                 options = module.SearchParametersHNSW(efSearch=ef, sel=chosen)
+            elif ef != self._ef:
+                self._index.hnsw.efSearch = self._ef = ef  # cheaper than an object of options
             self._index.search_c(len(queries), pointer(queries), k, pointer(distances), pointer(found), options)
         return found.astype(np.intp, copy=False)

@@ -55,8 +55,10 @@ class VectorIndex(Protocol):
         """Remove vectors; the number of those that were there."""
         ...
 
-    async def search(self, queries: Any, k: int = 10, *, where: Where | None = None) -> Neighbours:
-        """The ``k`` nearest vectors of each query."""
+    async def search(
+        self, queries: Any, k: int = 10, *, where: Where | None = None, min_score: float | None = None
+    ) -> Neighbours:
+        """The ``k`` nearest vectors of each query; of a single one those with a score of ``min_score`` at least."""
         ...
 
     def __len__(self) -> int: ...

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.agents.index.coarse import CoarseRows
 from callboard.agents.index.coding import decode
 from callboard.agents.index.protocol import Metadata, Value, Where
 
@@ -29,7 +30,7 @@ class Snapshot:
         metadata, postings: The metadata of each row, and the rows that have an item of it.
         living: Number of rows that are alive.
         largest: Largest norm of a row.
-        numbering: Shared by snapshots in which a number means the same row.
+        numbering: Shared by snapshots in which a number means the same row, whose coarse rows it has.
     """
 
     count: int
@@ -42,12 +43,12 @@ class Snapshot:
     postings: Postings
     living: int
     largest: float
-    numbering: object
+    numbering: CoarseRows
 
-    def decoded(self, numbers: "NDArray[np.intp] | slice", dtype: Any = np.float32) -> NDArray[Any]:
-        """Rows as f32 or f64, ``[*numbers.shape, dim]``."""
+    def decoded(self, numbers: "NDArray[np.intp] | slice") -> NDArray[np.float32]:
+        """Rows as f32, ``[*numbers.shape, dim]``."""
         rows = self.rows[numbers] if isinstance(numbers, slice) else self.rows.take(numbers, axis=0)
-        return decode(rows, None if self.scales is None else self.scales[numbers], dtype)
+        return decode(rows, None if self.scales is None else self.scales[numbers])
 
     def allowed(self, where: Where | None) -> NDArray[np.bool_] | None:
         """Mask of the rows that are alive and pass a filter; None if all are.

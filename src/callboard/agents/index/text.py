@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from callboard.agents.checks import positive
 from callboard.agents.index.protocol import Id, Neighbours
+from callboard.agents.index.threshold import at_least, checked_score
 
 __all__ = ["TextIndex", "words"]
 
@@ -126,9 +127,15 @@ class TextIndex:
             for term, count in counts.items():
                 self._terms.setdefault(term, _Term()).add(number, count)
 
-    def search(self, query: str, k: int = 10) -> Neighbours:
-        """The ``k`` best texts that share a term with the query, best first; equal ones in the order of their ids."""
-        k, terms = positive("k", k), Counter(self._tokens(query))
+    def search(self, query: str, k: int = 10, *, min_score: float | None = None) -> Neighbours:
+        """The ``k`` best texts that share a term with the query, best first; equal ones in the order of their ids.
+
+        Args:
+            query: The text.
+            k: Number of results at most.
+            min_score: Least score of BM25, which has no upper end: it depends on the texts and the query.
+        """
+        k, terms, least = positive("k", k), Counter(self._tokens(query)), checked_score(min_score)
         with self._lock:
             scores = self._scores(terms)
             found = np.flatnonzero(scores > 0)
@@ -137,7 +144,7 @@ class TextIndex:
             ids = np.array([self._ids[number] for number in found] or (), object)
         by_id = np.argsort(ids, kind="stable")
         best = by_id[np.argsort(-scores[found][by_id], kind="stable")][:k]
-        return Neighbours(ids[best], scores[found][best])
+        return at_least(Neighbours(ids[best], scores[found][best]), least)
 
     def _scores(self, terms: Counter[str]) -> NDArray[np.float32]:
         scores = np.zeros(len(self._ids), np.float32)

@@ -8,6 +8,7 @@ import msgspec
 
 from callboard.agents.checks import positive
 from callboard.agents.index.protocol import Where
+from callboard.agents.index.threshold import checked_score
 from callboard.agents.rag.passages.documents import Passage
 from callboard.agents.rag.passages.sentences import Span
 
@@ -24,6 +25,8 @@ class RagQuery(msgspec.Struct, frozen=True):
         text: The question.
         top_k: Passages in the context at most.
         where: Metadata that the passages must have; see :meth:`CpuVectorIndex.search`.
+        min_score: Least score of a passage by vectors (a cosine), also of those that were found by their words; without
+            vectors, that of BM25. It is not compared with reciprocal ranks, nor with a reranker's scores.
         history: Earlier messages, for the generator; retrieval uses ``text`` only.
         timeout: Seconds for the whole answer, if less than the pipeline's.
     """
@@ -31,6 +34,7 @@ class RagQuery(msgspec.Struct, frozen=True):
     text: str
     top_k: int = 5
     where: Where | None = None
+    min_score: float | None = None
     history: Sequence[Message] = ()
     timeout: float | None = None
 
@@ -39,6 +43,7 @@ class RagQuery(msgspec.Struct, frozen=True):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"the text of a query is {self.text!r}; give a question")
         positive("top_k", self.top_k)
+        checked_score(self.min_score)
         if self.timeout is not None and not self.timeout > 0:
             raise ValueError(f"timeout is {self.timeout}; it must be positive, or None for the pipeline's")
 

@@ -53,17 +53,17 @@ class RagContext:
         for found, score in ranked:
             if len(chosen) == most:
                 break
-            words = _words(found.text)
+            words, cost = _measured(self.count, found.heading, found.text)
             if words in said:
                 continue
             passage: Passage | None = found
             if others := of_source.get(found.source):
                 passage = _without_overlap(found, others)
-            if passage is None:
-                continue
-            cost = _count(self.count, passage.heading, passage.text)
+                if passage is None:
+                    continue
+                _, cost = _measured(self.count, passage.heading, passage.text)
             if cost > left and not chosen:
-                passage = self._cut(passage)
+                passage = self._cut(found)
                 cost = left
             if passage is not None and cost <= left:
                 chosen.append((passage, score))
@@ -100,14 +100,9 @@ class RagContext:
 
 
 @lru_cache(KEPT)
-def _count(count: Callable[[str], int], heading: str, text: str) -> int:
-    return count(f"{heading}\n{text}" if heading else text)
-
-
-@lru_cache(KEPT)
-def _words(text: str) -> str:
-    """A text with single spaces, in lower case: equal ones say the same."""
-    return " ".join(text.casefold().split())
+def _measured(count: Callable[[str], int], heading: str, text: str) -> tuple[str, int]:
+    """A text with single spaces, in lower case: equal ones say the same; and its tokens, with the heading."""
+    return " ".join(text.casefold().split()), count(f"{heading}\n{text}" if heading else text)
 
 
 def _without_overlap(passage: Passage, others: Sequence[Passage]) -> Passage | None:

@@ -48,11 +48,11 @@ class Generation:
         own, most = None, self.options.timeout
         if most is not None and most < left:
             own = deadline = Deadline("the stage 'generate'", most)
+        held = False
         try:
-            with deadline:
-                await self._room.acquire()
             try:
                 with deadline:
+                    held = await self._room.acquire()
                     found = await self._call(messages)
                 if not isinstance(found, AsyncIterable):
                     if text := _text(found):
@@ -73,7 +73,8 @@ class Generation:
                     if close is not None:
                         await close()
             finally:
-                self._room.release()
+                if held:
+                    self._room.release()
         finally:
             if own is not None:
                 own.close()

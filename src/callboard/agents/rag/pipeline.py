@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -223,7 +222,7 @@ class RagPipeline:
 
         Args:
             query: A text, a ``RagPipeline.Query``, or a list of messages whose last one is the question.
-            options: ``top_k``, ``where``, ``history`` and ``timeout`` of a ``RagPipeline.Query``.
+            options: ``top_k``, ``where``, ``min_score``, ``history`` and ``timeout`` of a ``RagPipeline.Query``.
 
         Raises:
             DeadlineExceeded: There was no answer in time.
@@ -264,10 +263,13 @@ class RagPipeline:
             if self._generate is not None and citations:
                 messages = self._context.messages(query, citations)
                 try:
-                    async with aclosing(self._generate(messages, deadline, end - time.monotonic())) as source:
+                    source = self._generate(messages, deadline, end - time.monotonic())
+                    try:
                         async for piece in source:
                             pieces.append(piece)
                             yield piece
+                    finally:
+                        await source.aclose()
                 except Exception as e:  # of the user's generator
                     if self._generate.options.on_failure == "fail":
                         raise

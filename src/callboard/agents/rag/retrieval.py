@@ -8,8 +8,9 @@ import numpy as np
 
 from callboard.agents.index.cpu import CpuVectorIndex
 from callboard.agents.index.fusion import fuse
-from callboard.agents.index.protocol import VectorIndex, Where
+from callboard.agents.index.protocol import Neighbours, VectorIndex, Where
 from callboard.agents.index.text import TextIndex
+from callboard.agents.index.threshold import at_least, checked_score
 from callboard.agents.rag.answer import RagQuery, RagRun
 from callboard.agents.rag.passages.documents import Passage
 from callboard.agents.rag.stages import RagStage, Stage
@@ -19,6 +20,7 @@ __all__ = ["Retrieval"]
 MANY_TEXTS = 1 << 14
 """Passages whose words are searched on a thread: on the loop they would delay others."""
 Ranking = list[tuple[Passage, float]]
+_NONE = Neighbours(np.empty(0, object), np.empty(0, np.float32))
 
 
 class _Search(NamedTuple):
@@ -42,7 +44,7 @@ class Retrieval:
     ) -> None:
         self.vectors, self.words = vectors, words
         self._candidates = candidates
-        self.stage: Stage[_Search, list[Any]] = Stage("retrieve", self._searched, options, key=_key)
+        self.stage: Stage[_Search, Neighbours] = Stage("retrieve", self._searched, options, key=_key)
 
     async def __call__(self, query: RagQuery, vector: Any, passages: Mapping[str, Passage], run: RagRun) -> Ranking:
         """The passages that fit a query, best first.
@@ -53,12 +55,20 @@ class Retrieval:
             passages: By id.
             run: Gets the time, and why vectors were not searched.
         """
-        k = max(self._candidates, 2 * query.top_k)
-        rankings: list[Any] = []
-        if vector is not None and self.vectors is not None and len(self.vectors):
-            rankings.append(await self.stage(_Search(vector, k, query.where), run, []))
+        k, least = max(self._candidates, 2 * query.top_k), query.min_score
+        rankings: list[list[Any]] = []
+        if self.vectors is not None and len(self.vectors):
+            if vector is not None:
+                least = checked_score(least, self.vectors.metric)
+                found = at_least(await self.stage(_Search(vector, k, query.where), run, _NONE), least)
+                rankings.append(found.ids.tolist())
+            elif least is not None:
+                least, run.skipped["min_score"] = None, "the question has no vector to compare"
         if self.words is not None:
-            rankings.append(await self._by_words(query, k, passages))
+            ids = await self._by_words(query, k, passages, least if self.vectors is None else None)
+            if least is not None and self.vectors is not None and ids:
+                ids = self._near(ids, vector, least)
+            rankings.append(ids)
         if len(rankings) == 1:  # as fuse() scores it
             best = [(each, 1 / (61 + place)) for place, each in enumerate(rankings[0])]
         else:
@@ -66,23 +76,31 @@ class Retrieval:
             best = list(zip(found.ids.tolist(), found.scores.tolist(), strict=True))
         return [(passages[each], score) for each, score in best if each in passages]
 
-    async def _searched(self, items: list[_Search]) -> list[list[Any]]:
-        """Ids of the nearest vectors of each item; all have the same ``k`` and filter."""
+    async def _searched(self, items: list[_Search]) -> list[Neighbours]:
+        """The nearest vectors of each item; all have the same ``k`` and filter."""
         assert self.vectors is not None
         _, k, where = items[0]
         if len(items) == 1:
-            found = await self.vectors.search(items[0].vector, k, where=where)
-            return [found.ids.tolist()]
+            return [await self.vectors.search(items[0].vector, k, where=where)]
         found = await self.vectors.search(np.stack([each.vector for each in items]), k, where=where)
-        return list(found.ids.tolist())
+        return [Neighbours(*each) for each in zip(found.ids, found.scores, strict=True)]
 
-    async def _by_words(self, query: RagQuery, k: int, passages: Mapping[str, Passage]) -> list[Any]:
+    def _near(self, ids: list[Any], vector: Any, least: float) -> list[Any]:
+        """Those whose vectors have a score of ``least`` at least."""
+        scores = getattr(self.vectors, "scores", None)
+        if scores is None:
+            raise TypeError(f"min_score needs scores(query, ids) of {self.vectors!r}, or a pipeline with words=False")
+        return [each for each, score in zip(ids, scores(vector, ids), strict=True) if score >= least]
+
+    async def _by_words(
+        self, query: RagQuery, k: int, passages: Mapping[str, Passage], least: float | None
+    ) -> list[Any]:
         assert self.words is not None
         most = k if query.where is None else max(1, len(self.words))
         if len(self.words) < MANY_TEXTS:
-            found = self.words.search(query.text, most)
+            found = self.words.search(query.text, most, min_score=least)
         else:
-            found = await asyncio.to_thread(self.words.search, query.text, most)
+            found = await asyncio.to_thread(self.words.search, query.text, most, min_score=least)
         ids: list[Any] = found.ids.tolist()
         if query.where is None:
             return ids

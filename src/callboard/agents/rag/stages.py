@@ -70,7 +70,8 @@ class Stage(Generic[T, R]):
     ) -> None:
         self.name, self.options = name, options
         self._function = function
-        self._one_at_a_time = asyncio.Lock()
+        self._idle = asyncio.Event()  # a lock would take a coroutine
+        self._idle.set()
         self._joined = 0
         self._server: DynamicBatchingServer[T, R] = DynamicBatchingServer(
             self._batch,
@@ -88,29 +89,30 @@ class Stage(Generic[T, R]):
             Exception: Raised by the function.
         """
         begun = time.perf_counter()
+        deadline = None
         try:
             if self.options.timeout is None:
                 return await self._result(item)
             deadline = Deadline(f"the stage {self.name!r}", self.options.timeout)
-            try:
-                with deadline:
-                    return await self._result(item)
-            finally:
-                deadline.close()
+            with deadline:
+                return await self._result(item)
         except Exception as e:  # of the user's function
             if self.options.on_failure == "fail":
                 raise
             left_out(run, self.name, e)
             return otherwise
         finally:
+            if deadline is not None:
+                deadline.close()
             run.spent(self.name, begun)
 
     async def _result(self, item: T) -> R:
-        if not self._joined and not self._one_at_a_time.locked():
+        idle = self._idle
+        if not self._joined and idle.is_set():
+            found: Any
+            idle.clear()
             try:
-                found: Any
-                async with self._one_at_a_time:
-                    (found,) = await self._function([item])
+                (found,) = await self._function([item])
             except ContextLost:  # once more, as one that may run again
                 pass
             else:
@@ -118,6 +120,8 @@ class Stage(Generic[T, R]):
                     raise deliverable(found)
                 value: R = found
                 return value
+            finally:
+                idle.set()
         self._joined += 1
         try:
             return await self._server.submit(item)
@@ -125,8 +129,13 @@ class Stage(Generic[T, R]):
             self._joined -= 1
 
     async def _batch(self, items: list[T]) -> list[Any]:
-        async with self._one_at_a_time:
+        while not self._idle.is_set():
+            await self._idle.wait()
+        self._idle.clear()
+        try:
             return await self._function(items)
+        finally:
+            self._idle.set()
 
     async def start(self) -> None:
         """Accept items, on this loop."""

@@ -39,6 +39,12 @@ def add_ask(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="by vectors and words, vectors only, or words only (BM25, without a model); default: %(default)s",
     )
     parser.add_argument("--top", type=_count, default=4, help="passages in the context; default: %(default)s")
+    parser.add_argument(
+        "--min-score",
+        type=float,
+        metavar="SCORE",
+        help="least cosine of a passage to the question, -1 to 1; with --retrieval text its least score of BM25",
+    )
     parser.add_argument("--model", metavar="URL", help="of a server of OpenAI's API, whose model writes the answer")
     parser.add_argument("--model-name", help="name of that model; default: the server's first one")
     parser.add_argument("--token-file", type=Path, help="file with the bearer token for --model")
@@ -95,7 +101,7 @@ async def _asked(given: argparse.Namespace) -> int:
         if given.mcp is not None:
             await _served(answers, given.mcp)
             return 0
-        stream = answers.stream(given.question, top_k=given.top)
+        stream = answers.stream(given.question, top_k=given.top, min_score=given.min_score)
         live = generate is not None and not given.json and sys.stdout.isatty()
         async for piece in stream:
             if live:
