@@ -73,7 +73,7 @@ venv_install() {
         echo "installing $*${CALLBOARD_EXTRAS:+ with [$CALLBOARD_EXTRAS]} into $VENV" >&2
         # shellcheck disable=SC2086 -- several requirements
         [ -z "${VENV_BESIDE:-}" ] || _pip --no-deps $VENV_BESIDE 2>/dev/null &
-        _pip "$@" ${CALLBOARD_EXTRAS:+-e ".[$CALLBOARD_EXTRAS]"}
+        _pip ${VENV_BESIDE:+--no-warn-conflicts} "$@" ${CALLBOARD_EXTRAS:+-e ".[$CALLBOARD_EXTRAS]"}
         wait
         echo "$wanted" >"$stamp"
     fi
