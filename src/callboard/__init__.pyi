@@ -302,7 +302,7 @@ from callboard.patterns.speculative.requests import Decoded as Decoded
 from callboard.patterns.speculative.sampling import Acceptance as Acceptance
 from callboard.patterns.speculative.server import SpeculativeDecoder as SpeculativeDecoder
 from callboard.patterns.speculative.suffix import SuffixDraft as SuffixDraft
-from callboard.realtime.base.errors import Diverged as Diverged
+from callboard.realtime.base.commands import Diverged as Diverged
 from callboard.realtime.base.simulation import Frame as Frame
 from callboard.realtime.base.simulation import Simulation as Simulation
 from callboard.realtime.base.stats import SimulationStats as SimulationStats

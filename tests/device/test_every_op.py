@@ -16,6 +16,7 @@ from callboard.core.library import Library
 from callboard.core.op import Op, info_of
 from callboard.kernel.collective import Join, Look, Run
 from callboard.kernel.dnn import RnnBackward
+from callboard.kernel.engine.messages import Build, Execute, Release
 from callboard.kernel.event import GetIpcHandle, OpenIpcHandle
 from callboard.kernel.ipc import GetMemHandle, OpenMemHandle
 from callboard.kernel.managed import Advise, Prefetch
@@ -23,12 +24,16 @@ from callboard.kernel.memory import Download, Upload
 from gpu_check.groups import ops_of
 
 BOUND = 60.0
-LIBS = sorted({library.name for library in ops_of("cpu").values()})
 ARRAYS = (Upload, Download)
 """They have an end in host memory: what ``put`` and ``get`` send."""
 
-NAMED = (GetIpcHandle, OpenIpcHandle, GetMemHandle, OpenMemHandle, Prefetch, Advise, Join, Look, Run, RnnBackward)
-"""They name events, memory of another kind than what is made here, worlds, and what a training pass kept."""
+NAMED = (
+    *(GetIpcHandle, OpenIpcHandle, GetMemHandle, OpenMemHandle, Prefetch, Advise, Join, Look, Run, RnnBackward),
+    *(Build, Execute, Release),
+)
+"""They name events, memory of another kind than what is made here, worlds, what a training pass kept, and models."""
+
+LIBS = sorted({library.name for op, library in ops_of("cpu").items() if op not in NAMED})
 
 AnyOp = Op[Any, Any]
 

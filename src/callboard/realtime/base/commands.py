@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from callboard.actors.errors import ActorStopped
-from callboard.core.errors import ContextLost, Unrecoverable
+from callboard.core.errors import ContextLost, NumericalError, Unrecoverable
 from callboard.device.client.handle import Device
-from callboard.realtime.base.errors import Diverged
 from callboard.realtime.base.history import Command, History, Kept
 from callboard.realtime.base.live import Live
 from callboard.realtime.base.rule import HostArrays, Rule
 
-__all__ = ["Commands"]
+__all__ = ["Commands", "Diverged"]
 
 C = TypeVar("C")
 
@@ -26,6 +25,10 @@ ATTEMPTS = 3
 """Losses in a row after which commands that were in flight at all of them fail."""
 
 _log = logging.getLogger(__name__)
+
+
+class Diverged(NumericalError):
+    """Numbers of the state are not finite any more; the simulation is back at its last snapshot."""
 
 
 class Commands(Generic[C]):
