@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from callboard.kernel.elementwise.shapes import broadcast
-from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
+from callboard.kernel.engine.mapped.tools import LARGEST_OPERAND, Tools, Value, is_float, name_of, operator
 
 __all__: list[str] = []
 
@@ -27,15 +27,18 @@ def einsum(t: Tools, *values: Value, equation: bytes) -> Value:
     extents: dict[str, int] = {}
     open_: list[tuple[int, ...]] = []
     for term, value in zip(terms.split(","), values, strict=True):
-        before, dots, after = term.partition("...")
+        before, between, after = term.partition("...")
         rest = len(value.shape) - len(after)
         extents.update(zip(before, value.shape, strict=False))
         extents.update(zip(after, value.shape[rest:], strict=True))
-        open_.append(tuple(value.shape[len(before) : rest]) if dots else ())
+        open_.append(tuple(value.shape[len(before) : rest]) if between else ())
     if not arrow:
         kept = "..." + "".join(letter for letter in extents if terms.count(letter) == 1)
     shape = [extents[letter] for letter in kept.replace("...", "")]
-    t.sized([*shape, *((broadcast(open_) or ()) if "..." in kept else ())], *values)
+    dots = broadcast(open_) or ()
+    t.sized([*shape, *(dots if "..." in kept else ())], *values)
+    if math.prod((*extents.values(), *dots)) > LARGEST_OPERAND:  # products of small arrays, for which no loop waits
+        values = tuple(map(t.ref, values))
     xp, given = t.both(*values)
     return xp.einsum(text, *given)
 
