@@ -70,14 +70,19 @@ def test_a_walk_pauses_once_in_a_slice() -> None:
         return "done"
 
     pauses = 0
-    slices = Budget(math.inf, lambda: next(times)).slices(walk())
-    while True:
-        try:
-            next(slices)
-        except StopIteration as e:
-            assert e.value == "done"
-            break
-        pauses += 1
+
+    def counted() -> Walk[str]:
+        nonlocal pauses
+        slices = Budget(math.inf, lambda: next(times)).slices(walk())
+        while True:
+            try:
+                next(slices)
+            except StopIteration as e:
+                return str(e.value)
+            pauses += 1
+            yield
+
+    assert finished(counted()) == "done"
     assert 5 < pauses < 20
 
 
@@ -86,10 +91,11 @@ async def test_a_loop_beyond_its_budget_fails_alone() -> None:
         plan = await dev.engine.build(LOOP, engine="callboard")
         generation = dev.generation
         short = ExecutionContext(plan, dev.ask, None, 50.0, Clock())
-        for call in (short, short.run):
-            with pytest.raises(cb.BudgetSpent, match=r"model: node 1 Loop: .*budget of 50 s.*, or pass .*inputs 'n'"):
-                found = call(given(60_000))
-                await found
+        says = r"model: node 1 Loop: .*budget of 50 s.*, or pass .*inputs 'n'"
+        with pytest.raises(cb.BudgetSpent, match=says):
+            short(given(60_000))
+        with pytest.raises(cb.BudgetSpent, match=says):
+            await short.run(given(60_000))
         np.testing.assert_array_equal(await (await short.run(given(2))).get(), 3 * X)
         assert dev.generation == generation
 
@@ -158,11 +164,16 @@ def test_overtime_ends_what_is_late() -> None:
 
     clock = Clock()
     overtime, late, early = Overtime(clock), Options(), Options()
-    with pytest.raises(cb.BudgetSpent, match="m: .*budget of 3 s"), overtime.watch("m", 3, late):
-        with overtime.watch("m", 1e9, early):
+
+    def run() -> None:
+        with overtime.watch("m", 3, late), overtime.watch("m", 1e9, early):
             clock.now += 10
             overtime.end_late()
-        raise RuntimeError("Exiting due to terminate flag being set to true.")
+            assert late.terminate
+            raise RuntimeError("Exiting due to terminate flag being set to true.")
+
+    with pytest.raises(cb.BudgetSpent, match=r"m: .*budget of 3 s"):
+        run()
     assert not early.terminate
     with pytest.raises(RuntimeError, match="own"), overtime.watch("m", math.inf, early):
         raise RuntimeError("own")
@@ -172,5 +183,5 @@ def test_overtime_ends_what_is_late() -> None:
 async def test_a_budget_is_a_positive_number(budget: Any) -> None:
     async with cb.device("cpu") as dev:
         plan = await dev.engine.build(LOOP, engine="callboard")
-        with pytest.raises(cb.ShapeError, match="budget is .*pass a positive number of seconds"):
+        with pytest.raises(cb.ShapeError, match=r"budget is .*pass a positive number of seconds"):
             dev.engine.context(plan, budget=budget)

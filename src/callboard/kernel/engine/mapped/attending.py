@@ -32,10 +32,13 @@ def attention(
     softmax_precision: int | None = None,
 ) -> Any:
     flat, dtype = q.ndim == 3, name_of(q)
+    for value, what in ((q, "Q"), (k, "K"), (v, "V")):
+        t.expect(value, what, q.shape[0] if q.ndim else None, *[None] * (2 if flat else 3))
     if flat:
         if not q_num_heads or not kv_num_heads:
             raise t.refusal("Attention of three axes without numbers of heads is not mapped")
         q, k, v = _heads(t, q, q_num_heads), _heads(t, k, kv_num_heads), _heads(t, v, kv_num_heads)
+    _check_heads(t, q, k, v, past_key, past_value)
     if past_key is not None:
         k, v = _joined(t, past_key, k, 2), _joined(t, past_value, v, 2)
     present = k, v
@@ -71,6 +74,21 @@ def attention(
     return (found, *present, t.cast(shown, dtype))[: t.outputs]
 
 
+def _check_heads(t: Tools, q: Value, k: Value, v: Value, past_key: Value, past_value: Value) -> None:
+    """Check what a product would broadcast: [batch, heads, steps, size] of each."""
+    batch, heads, _, size = q.shape
+    t.expect(k, "K", batch, None, None, size)
+    _, groups, keys, _ = k.shape
+    t.expect(v, "V", batch, groups, keys, None)
+    if not groups or heads % groups:
+        raise t.misfit(f"Q has {heads} heads, and K has {groups}, which is no divisor")
+    if (past_key is None) != (past_value is None):
+        raise t.misfit("one of past_key and past_value is left out")
+    if past_key is not None:
+        t.expect(past_key, "past_key", batch, groups, None, size)
+        t.expect(past_value, "past_value", batch, groups, past_key.shape[2], v.shape[3])
+
+
 def _heads(t: Tools, x: Value, count: int) -> Value:
     """From [batch, steps, heads * size] to [batch, heads, steps, size]."""
     batch, steps, size = x.shape
@@ -97,7 +115,10 @@ def _bias(t: Tools, scores: Value, mask: Value, lengths: Value, before: int, win
     queries, keys = scores.shape[-2:]
     dtype, bias = name_of(scores), None
     if mask is not None:
+        if mask.ndim > 4 or not mask.ndim or mask.shape[-1] > keys:
+            raise t.misfit(f"attn_mask has the shape {list(mask.shape)}, for scores {list(scores.shape)}")
         bias = _filled(t, mask, keys)
+        t.fits(bias, "attn_mask", tuple(scores.shape))
         if kind_of(bias) == "b":
             bias = _allowed(t, bias, dtype)
         bias = t.cast(bias, dtype)

@@ -55,6 +55,8 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
+    t.expect(a, "A", None, None)
+    t.expect(b, "B", None, None)
     xp, (x, y) = t.both(a, b)
     x = xp.matrix_transpose(x) if transA else x
     y = xp.matrix_transpose(y) if transB else y
@@ -63,7 +65,8 @@ def gemm(
         found = _times(t, found, alpha)
     if c is None or beta == 0.0:
         return found
-    xp, (found, c) = t.together(found, c)
+    t.fits(c, "C", tuple(found.shape))
+    xp, (found, c) = t.both(found, c)
     return xp.add(found, c if beta == 1.0 else _times(t, c, beta))
 
 

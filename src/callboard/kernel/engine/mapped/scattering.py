@@ -44,7 +44,12 @@ def scatter_nd(t: Tools, x: Value, indices: Value, updates: Value, *, reduction:
 
 @operator("GatherND", since=11)
 def gather_nd(t: Tools, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    if not indices.ndim:
+        raise t.misfit("indices has no axis")
     depth, lead = indices.shape[-1], tuple(x.shape[:batch_dims])
+    t.expect(indices, "indices", *lead, *[None] * (indices.ndim - batch_dims))
+    if batch_dims + depth > x.ndim:
+        raise t.misfit(f"indices has tuples of {depth}, for {x.ndim - batch_dims} axes")
     middle = tuple(indices.shape[batch_dims:-1])
     t.sized((*lead, *middle, *x.shape[batch_dims + depth :]), x, indices)
     places: list[Any] = []

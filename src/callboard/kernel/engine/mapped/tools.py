@@ -251,6 +251,26 @@ class Tools:
             raise self.refusal(f"{what} is computed on the device, and must be known on the host: pass NumPy arrays")
         return np.asarray(value)
 
+    def expect(self, value: Value, what: str, *shape: int | None) -> None:
+        """Check the shape of an input; None: any extent.
+
+        Raises:
+            InputRefused: It has another one.
+        """
+        found = list(value.shape)
+        if len(found) != len(shape) or any(n is not None and n != own for n, own in zip(shape, found, strict=True)):
+            wanted = ", ".join("any" if n is None else str(n) for n in shape)
+            raise self.misfit(f"{what} has the shape {found}, expected [{wanted}]")
+
+    def fits(self, value: Value, what: str, shape: tuple[int, ...]) -> None:
+        """Check that an input is broadcast to this shape, and does not widen it.
+
+        Raises:
+            InputRefused: It does not fit.
+        """
+        if broadcast([shape, tuple(value.shape)]) != shape:
+            raise self.misfit(f"{what} has the shape {list(value.shape)}, which is not broadcast to {list(shape)}")
+
     def counts(self, value: Value, what: str, most: int, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
         """Integers on the host from 0 to ``most``, such as lengths of sequences, of this shape.
 
@@ -259,8 +279,7 @@ class Tools:
             UnsupportedOp: As for :meth:`host`.
         """
         found = self.host(value, what)
-        if found.shape != shape:
-            raise self.misfit(f"{what} has the shape {list(found.shape)}, expected {list(shape)}")
+        self.expect(found, what, *shape)
         if (wrong := found[(found < 0) | (found > most)]).size:
             raise self.misfit(f"{what} holds {wrong[0]}, and takes 0 to {most}")
         return found
