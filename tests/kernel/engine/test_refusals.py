@@ -247,7 +247,7 @@ MISFITS = {
         {"x": drawn(2, 1, 3), "w": drawn(1, 8, 3), "r": drawn(2, 8, 2)},
         "W has the shape",
     ),
-    "gates": (node("GRU", ["x", "w", "r"], ["y"]), {"x": drawn(2, 1, 3), "w": drawn(1, 6, 3), "r": drawn(1, 8, 2)}, "R"),
+    "gates": (node("GRU", ["x", "w", "r"], ["y"]), {"x": drawn(2, 1, 3), "w": drawn(1, 6, 3), "r": drawn(1, 8, 2)}, ""),
     "rank of R": (
         node("RNN", ["x", "w", "r"], ["y"]),
         {"x": drawn(2, 1, 3), "w": drawn(1, 2, 3), "r": drawn(1, 1, 2, 2)},
