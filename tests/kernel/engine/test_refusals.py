@@ -273,6 +273,44 @@ MISFITS = {
         {"x": drawn(2, 2), "i": np.zeros((2, 2, 2), "i8")},
         "tuples of 2, for 1 axes",
     ),
+    "axes of a sum": (node("ReduceSum", ["x", "a"], ["y"]), {"x": X, "a": ints(99)}, "the axis is 99, of 4 axes"),
+    "updates of elements": (
+        node("ScatterElements", ["x", "i", "u"], ["y"]),
+        {"x": drawn(3, 3), "i": np.zeros((2, 3), "i8"), "u": drawn(1, 3)},
+        "updates has the shape",
+    ),
+    "updates of parts": (
+        node("ScatterND", ["x", "i", "u"], ["y"]),
+        {"x": drawn(3, 3), "i": np.zeros((2, 1), "i8"), "u": drawn(1, 3)},
+        "updates has the shape",
+    ),
+    "places of a cache": (
+        node("TensorScatter", ["x", "u", "i"], ["y"]),
+        {"x": drawn(2, 4, 3), "u": drawn(2, 1, 3), "i": ints(1)},
+        "write_indices has the shape",
+    ),
+    "an update of a cache": (
+        node("TensorScatter", ["x", "u", "i"], ["y"]),
+        {"x": drawn(2, 4, 3), "u": drawn(1, 1, 3), "i": ints(1, 1)},
+        "update has the shape",
+    ),
+    "parts": (node("Split", ["x"], ["y", "z", "u"], num_outputs=3), {"x": drawn(1, 2)}, "not split into 3 parts"),
+    "a kernel": (
+        node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3]),
+        {"x": X, "w": drawn(1, 1, 2, 2)},
+        r"kernel_shape is \[3, 3\]",
+    ),
+    "scale": (node("LayerNormalization", ["x", "s"], ["y"]), {"x": drawn(2, 3), "s": drawn(2, 3)}, "Scale has"),
+    "angles": (
+        node("RotaryEmbedding", ["x", "c", "s"], ["y"]),
+        {"x": drawn(1, 2, 3, 4), "c": drawn(1, 3, 2), "s": drawn(1, 3, 1)},
+        "sin_cache has the shape",
+    ),
+    "keys of a state": (
+        node("LinearAttention", ["x", "k", "v"], ["y"], q_num_heads=1, kv_num_heads=1, update_rule="linear"),
+        {"x": drawn(2, 3, 4), "k": drawn(1, 3, 4), "v": drawn(2, 3, 4)},
+        "key has the shape",
+    ),
 }  # fmt: skip
 
 

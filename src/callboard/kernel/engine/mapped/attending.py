@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.operand import Operand
 from callboard.kernel.engine.mapped.tools import Tools, Value, kind_of, name_of, operator
 
 __all__: list[str] = []
@@ -170,6 +171,13 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
 ) -> Value:
     xp, shape = t.xp(x), x.shape
+    lead = (None,) if places is not None else (shape[0], shape[1 if x.ndim == 3 else 2])
+    t.expect(cos, "cos_cache", *lead, None)
+    t.expect(sin, "sin_cache", *cos.shape)
+    if places is not None:
+        t.expect(places, "position_ids", shape[0], shape[1 if x.ndim == 3 else 2])
+        if not isinstance(places, Operand) and places.size and int(places.min()) < 0:
+            raise t.misfit(f"position_ids holds {int(places.min())}")
     if x.ndim == 3:
         if not num_heads:
             raise t.refusal("RotaryEmbedding of three axes without num_heads is not mapped")
@@ -214,7 +222,10 @@ def linear_attention(
     scale: float = 0.0,
     update_rule: bytes = b"gated_delta",
 ) -> Any:
+    t.expect(query, "query", None, None, None)
     batch, steps, _ = query.shape
+    t.expect(key, "key", batch, steps, None)
+    t.expect(value, "value", batch, steps, None)
     dtype, kept = name_of(query), name_of(query if state is None else state)
     heads, wanted = kv_num_heads, (decay is not None, beta is not None)
     rules = {b"linear": (False, False), b"gated": (True, False), b"delta": (False, True), b"gated_delta": (True, True)}

@@ -62,7 +62,7 @@ def scan(
     title, scope = t.title, t.scope
     count = len(values) - num_scan_inputs
     now, lines = list(values[:count]), values[count:]
-    axes = [axis % line.ndim for axis, line in zip(scan_input_axes or [0] * num_scan_inputs, lines, strict=True)]
+    axes = [t.axis(axis, line.ndim) for axis, line in zip(scan_input_axes or [0] * num_scan_inputs, lines, strict=True)]
     backwards = scan_input_directions or [0] * num_scan_inputs
     turns = lines[0].shape[axes[0]]
     if not 0 < turns <= MOST_TURNS:

@@ -121,6 +121,8 @@ def conv(
 ) -> Value:
     x, w = t.ref(x), t.ref(w)
     kernel = list(w.shape[2:])
+    if kernel_shape and kernel_shape != kernel:
+        raise t.misfit(f"kernel_shape is {kernel_shape}, and W has the shape {list(w.shape)}")
     step, reach, around = _window(t, x, kernel, strides, dilations, pads, auto_pad)
     return t.dnn.conv(
         x,
@@ -282,8 +284,11 @@ def layer_normalization(
 ) -> Value:
     if t.outputs > 1:
         return _layer_statistics(t, x, scale, bias, axis, epsilon)
-    axes = x.ndim - axis % x.ndim
+    axes = x.ndim - t.axis(axis, x.ndim)
     shape = tuple(x.shape[x.ndim - axes :])
+    for w, what in ((scale, "Scale"), (bias, "B")):
+        if w is not None:
+            t.fits(w, what, shape)
     weights = [None if w is None else t.xp(w).broadcast_to(w, shape) for w in (scale, bias)]
     return t.dnn.layer_norm(
         t.ref(x),
@@ -296,7 +301,7 @@ def layer_normalization(
 
 def _layer_statistics(t: Tools, x: Value, scale: Value, bias: Value, axis: int, epsilon: float) -> tuple[Value, ...]:
     xp, (a, s) = t.both(x, scale)
-    along = tuple(range(axis % x.ndim, x.ndim))
+    along = tuple(range(t.axis(axis, x.ndim), x.ndim))
     wide = t.cast(a, "f32")
     mean = xp.mean(wide, axis=along, keepdims=True)
     centred = xp.subtract(wide, mean)
@@ -310,7 +315,7 @@ def _layer_statistics(t: Tools, x: Value, scale: Value, bias: Value, axis: int, 
 def rms_normalization(
     t: Tools, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
-    axes = x.ndim - axis % x.ndim
+    axes = x.ndim - t.axis(axis, x.ndim)
     wide = t.xp(scale).broadcast_to(scale, tuple(x.shape[x.ndim - axes :]))
     return t.dnn.rms_norm(t.ref(x), scale=t.ref(wide), axes=axes, epsilon=epsilon)
 

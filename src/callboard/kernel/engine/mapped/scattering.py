@@ -31,7 +31,9 @@ def _written(t: Tools, x: Value, places: tuple[Any, ...], updates: Value, reduct
 def scatter_elements(
     t: Tools, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: bytes = b"none"
 ) -> Value:
-    axis = axis % x.ndim
+    axis = t.axis(axis, x.ndim)
+    t.expect(indices, "indices", *[None] * x.ndim)
+    t.expect(updates, "updates", *indices.shape)
     places: list[Any] = _open(tuple(indices.shape))
     places[axis] = indices
     return _written(t, x, tuple(places), updates, reduction)
@@ -39,6 +41,9 @@ def scatter_elements(
 
 @operator("ScatterND", since=11)
 def scatter_nd(t: Tools, x: Value, indices: Value, updates: Value, *, reduction: bytes = b"none") -> Value:
+    if not indices.ndim or indices.shape[-1] > x.ndim:
+        raise t.misfit(f"indices has the shape {list(indices.shape)}, for {x.ndim} axes")
+    t.expect(updates, "updates", *indices.shape[:-1], *x.shape[indices.shape[-1] :])
     return _written(t, x, tuple(indices[..., at] for at in range(indices.shape[-1])), updates, reduction)
 
 
@@ -71,8 +76,12 @@ def gather_nd(t: Tools, x: Value, indices: Value, *, batch_dims: int = 0) -> Val
 def tensor_scatter(
     t: Tools, x: Value, update: Value, starts: Value = None, *, axis: int = -2, mode: bytes = b"linear"
 ) -> Value:
-    axis = axis % x.ndim
+    axis = t.axis(axis, x.ndim)
     first = np.zeros(x.shape[0], np.int64) if starts is None else t.host(starts, "write_indices")
+    t.expect(first, "write_indices", x.shape[0])
+    t.expect(update, "update", *(None if at == axis else n for at, n in enumerate(x.shape)))
+    if first.size and int(first.min()) < 0:
+        raise t.misfit(f"write_indices holds {int(first.min())}")
     places: list[Any] = _open(tuple(update.shape))
     where = places[axis] + first.reshape(-1, *[1] * (x.ndim - 1))
     if mode == b"circular":
