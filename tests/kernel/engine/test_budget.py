@@ -15,6 +15,7 @@ from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.inputs.budget import SLICE, Budget, Walk, finished
 from callboard.kernel.engine.inputs.overtime import Overtime
 from callboard.kernel.engine.mapped.recorded import MOST_PAUSES
+from callboard.patterns.replicas.replica import fault_of_replica
 
 TURN = graph(
     [node("Identity", ["go"], ["on"]), node("Add", ["now", "x"], ["next"])],
@@ -62,7 +63,7 @@ def test_a_walk_is_ended_where_it_pauses() -> None:
 
 
 def test_a_walk_pauses_once_in_a_slice() -> None:
-    times: Iterator[float] = itertools.count(0, SLICE / 4)  # type: ignore[assignment]
+    times: Iterator[float] = itertools.count(0, SLICE / 4)
 
     def walk() -> Walk[str]:
         for _ in range(40):
@@ -156,6 +157,10 @@ async def test_onnx_runtime_is_ended_between_nodes(isolation: Any) -> None:
             await endless
         np.testing.assert_array_equal(await other.get(), 3 * X)
         assert dev.generation == generation
+
+
+def test_a_replica_is_not_at_fault() -> None:
+    assert not fault_of_replica(cb.BudgetSpent("30 s"))
 
 
 def test_overtime_ends_what_is_late() -> None:
