@@ -80,11 +80,11 @@ def tensor_scatter(
     first = np.zeros(x.shape[0], np.int64) if starts is None else t.host(starts, "write_indices")
     t.expect(first, "write_indices", x.shape[0])
     t.expect(update, "update", *(None if at == axis else n for at, n in enumerate(x.shape)))
-    if first.size and int(first.min()) < 0:
-        raise t.misfit(f"write_indices holds {int(first.min())}")
     places: list[Any] = _open(tuple(update.shape))
     where = places[axis] + first.reshape(-1, *[1] * (x.ndim - 1))
     if mode == b"circular":
+        if first.size and int(first.min()) < 0:
+            raise t.misfit(f"write_indices holds {int(first.min())}")
         where = where % x.shape[axis]
     elif where.size and not 0 <= int(where.min()) <= int(where.max()) < x.shape[axis]:
         raise t.misfit(
