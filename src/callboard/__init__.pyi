@@ -88,6 +88,7 @@ from callboard.core.dtype import as_dtype as as_dtype
 from callboard.core.errors import AccelError as AccelError
 from callboard.core.errors import AskTimeout as AskTimeout
 from callboard.core.errors import BackendUnavailable as BackendUnavailable
+from callboard.core.errors import BudgetSpent as BudgetSpent
 from callboard.core.errors import ContextLost as ContextLost
 from callboard.core.errors import ContextPoisoned as ContextPoisoned
 from callboard.core.errors import DeviceMismatch as DeviceMismatch

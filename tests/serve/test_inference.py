@@ -132,6 +132,7 @@ class Failing(Exception):
         (cb.DeviceStopped("closed"), 503, "a device that the model needs has stopped; request "),
         (cb.MailboxFull("8 calls"), 429, "no room"),
         (cb.Quarantined("it kills its context", "its key"), 422, "model 'double': request 'its key'"),
+        (cb.BudgetSpent("net.onnx: longer than 30 s"), 504, "net.onnx: longer than 30 s"),
         (cb.AskTimeout("late"), 504, "the model did not answer in time; request "),
         (SystemExit(3), 500, "the model failed; request "),
     ],

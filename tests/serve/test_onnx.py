@@ -18,7 +18,7 @@ from serve_lab import TIMEOUT, anyone, client_of, tensor
 
 import callboard as cb
 from callboard.serve import App
-from callboard.serve.bundled.onnx import onnx_version
+from callboard.serve.bundled.onnx import RunOptions, onnx_version
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="for the extra onnx")
 datasets = pytest.importorskip("onnxruntime.datasets")
@@ -108,7 +108,7 @@ async def test_a_model_that_is_no_longer_served_leaves_no_session(
     async with cb.device("cpu") as device, asyncio.timeout(TIMEOUT):
         for n in range(2):
             path.write_bytes(onnx_file("Sigmoid", 1, "n", n + 1))
-            version, file = await onnx_version(device, path, max_batch=1, max_queue=4)
+            version, file = await onnx_version(device, path, RunOptions(), max_batch=1, max_queue=4)
             assert file.provider == "onnxruntime"
             server = await version.load()
             async with server:

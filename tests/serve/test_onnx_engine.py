@@ -180,6 +180,14 @@ async def test_an_app_file_names_the_engine(path: Path, monkeypatch: pytest.Monk
     with pytest.raises(BadAppFile, match=r"models\.m: .*NoSuchOp"):
         async with client_of(app_of(file)):
             raise AssertionError
+    write(path, model(*NET))
+    write(file, f"{text}budget = 0\n")
+    with pytest.raises(BadAppFile, match=r"models\.m: budget is 0"):
+        async with client_of(app_of(file)):
+            raise AssertionError
+    write(file, 'token_env = "SHOP_TOKEN"\n[models.m]\ncall = "app:f"\nbudget = 2\n')
+    with pytest.raises(ValueError, match="budget is for onnx only"):
+        app_of(file)
     write(file, f"{text}threads = 2\n")
     with pytest.raises(ValueError, match="threads is for ONNX Runtime"):
         app_of(file)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from serve_lab import TIMEOUT, client_of, tensor
-from tests.kernel.engine.models import model, node
+from tests.kernel.engine.models import graph, model, node
 
 import callboard as cb
-from callboard.serve import App
+from callboard.kernel.engine.mapped import control
+from callboard.serve import App, Tensor
 from callboard.serve.bundled.onnx import OnnxModel
 
 TABLE = np.arange(12, dtype="f4").reshape(4, 3)
@@ -109,3 +110,36 @@ def test_a_session_in_an_actor_says_the_same(tmp_path: Path) -> None:
     actor.setup(Host())  # type: ignore[arg-type]
     with pytest.raises(cb.ShapeError, match=r"net\.onnx: node MatMul: .* of the input 'x'"):
         actor.run([np.ones((1, 7), "f4")])
+
+
+TURN = graph(
+    [node("Identity", ["go"], ["on"]), node("Add", ["now", "w"], ["next"])],
+    {"turn": ("i64", []), "go": ("bool", []), "now": ("f32", [1, 3])},
+    {"on": ("bool", []), "next": ("f32", [1, 3])},
+)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_loop_whose_count_is_too_large_is_ended_alone(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime", reason="for the extra onnx")
+    monkeypatch.setattr(control, "MOST_TURNS", 1 << 60)
+    path = tmp_path / "net.onnx"
+    nodes = [node("Squeeze", ["x"], ["n"]), node("Loop", ["n", "", "w"], ["y"], body=TURN)]
+    path.write_bytes(model(nodes, {"x": ("i64", [1])}, {"y": ("f32", [1, 3])}, {"w": TABLE[:1]}))
+    async with cb.device("cpu", isolation="thread") as device, asyncio.timeout(TIMEOUT):
+        app = App()
+        await app.add_onnx("m", path, device, engine=engine, budget=0.3)
+        app.add_model("other", lambda x: x, inputs=[Tensor("x", "FP32", [-1])], outputs=[Tensor("y", "FP32", [-1])])
+        generation = device.generation
+        async with client_of(app) as http:
+            endless = asyncio.create_task(asked(http, ints(1 << 50)))
+            good = asyncio.create_task(asked(http, ints(2)))
+            other = await http.post("/v2/models/other/infer", json={"inputs": [tensor("x", "FP32", [1], [3])]})
+            status, text = await endless
+            assert (other.status_code, status, (await good)[0]) == (200, 504, 200)
+            assert "net.onnx" in text
+            assert "budget of 0.3 s" in text
+        assert device.generation == generation

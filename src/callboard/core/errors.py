@@ -10,6 +10,7 @@ __all__ = [
     "AccelError",
     "AskTimeout",
     "BackendUnavailable",
+    "BudgetSpent",
     "ContextLost",
     "ContextPoisoned",
     "DeviceMismatch",
@@ -190,6 +191,10 @@ class UnsupportedOp(AccelError, NotImplementedError):
 
 class BackendUnavailable(AccelError, ImportError):
     """A backend or library cannot be used here; the text names what is missing and how to install it."""
+
+
+class BudgetSpent(AccelError):
+    """An execution took longer than it may, and was ended. The context is as it was; repeated, it may take as long."""
 
 
 class Withdrawn(AccelError, DeadLetterSuppression):

@@ -208,6 +208,7 @@ class App(WithRoutes, Ruled):
         max_queue: int = 1024,
         threads: int = 0,
         engine: Literal["onnxruntime", "callboard"] | None = None,
+        budget: float = 30.0,
         tenants: Tenants | None = None,
     ) -> None:
         """Serve an ONNX file under ``/v2/models/<name>``, on a device; for ``lifespan``.
@@ -217,14 +218,13 @@ class App(WithRoutes, Ruled):
 
         Args:
             name, version, max_queue, tenants: See :meth:`add_model`.
-            path: Path of the file.
-            device: Where it computes. Of several, each has a replica behind one queue (:class:`ModelReplicaPool`).
+            path, device: The file, and where it computes: of several, each has a replica (:class:`ModelReplicaPool`).
             max_batch: Rows of a batch at most, and of a request, which is 413 beyond that. Requests are joined along
                 the first axis of all tensors, which must be open in the file. 1: each runs by itself, of any size.
             threads: Threads of a call of ONNX Runtime on the CPU; 0: all that the process may use.
-            engine: ``"onnxruntime"`` or ``"callboard"``, the ops of the device; None: as ``dev.engine.build`` chooses:
-                ONNX Runtime on a CPU where it is installed, else the ops. Texts need ONNX Runtime, which computes on
-                CUDA with the package onnxruntime-gpu only.
+            engine: ``"onnxruntime"`` or ``"callboard"``, the ops of the device; None: as ``dev.engine.build`` chooses.
+                Texts need ONNX Runtime, which computes on CUDA with the package onnxruntime-gpu only.
+            budget: Seconds of an execution, ``request_timeout`` at most: then its requests are 504.
 
         Raises:
             OSError: The file cannot be read.
@@ -234,15 +234,15 @@ class App(WithRoutes, Ruled):
             ValueError, RuntimeError: As for :meth:`add_model`; also raised if the file is no model, its inputs are not
                 tensors, or cannot be joined.
         """
-        from callboard.serve.bundled.onnx import onnx_replicas
+        from callboard.serve.bundled.onnx import RunOptions, check_budget, onnx_replicas
 
         self._check_new(name)  # before anything is opened
         if engine is not None:
             check_choice("engine", engine, "onnxruntime", "callboard")
         if threads and engine == "callboard":
             raise ValueError(f"threads is {threads}, which is for ONNX Runtime; leave it out with engine='callboard'")
-        options: dict[str, Any] = {"max_batch": max_batch, "max_queue": max_queue, "threads": threads}
-        model, file = await onnx_replicas(device, Path(path), engine=engine, **options)
+        run = RunOptions(threads, engine, min(check_budget(budget), self.limits.request_timeout or budget))
+        model, file = await onnx_replicas(device, Path(path), run, max_batch=max_batch, max_queue=max_queue)
         inputs, outputs = file.tensors()
         self.add_model(
             name,

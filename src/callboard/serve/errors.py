@@ -11,6 +11,7 @@ from callboard.core.errors import (
     AccelError,
     AskTimeout,
     BackendUnavailable,
+    BudgetSpent,
     ContextLost,
     DeviceStopped,
     MailboxFull,
@@ -121,8 +122,9 @@ def refusal_of(error: BaseException, model: str | None = None) -> Refusal:
     """The status of an error: 4xx if the request is at fault, 429 and 503 if it may be repeated later.
 
     The text of an error is for the client only if its class is made for that: ``HttpError``, ``BadRequest``,
-    ``ShapeError``, ``ItemTooLarge``, ``NotReady``, and what our servers raise where there is no room or no sequence.
-    Other texts are the model's: they may hold data of other requests, paths or secrets, and are for the log.
+    ``ShapeError``, ``BudgetSpent``, ``ItemTooLarge``, ``NotReady``, and what our servers raise where there is no room
+    or no sequence. Other texts are the model's: they may hold data of other requests, paths or secrets, and are for the
+    log.
 
     A lost context is 500, not 503: the request may be the cause of the losses, so a client is not asked to repeat it.
 
@@ -165,6 +167,8 @@ def refusal_of(error: BaseException, model: str | None = None) -> Refusal:
             return Refusal(408, "the response was not read in time")
         case DeadlineExceeded():
             return Refusal(504, LATE.get(error.stage, LATE["run"]))
+        case BudgetSpent():
+            return Refusal(504, _text(error))
         case AskTimeout():
             return Refusal(504, "the model did not answer in time", told=False)
         case ContextLost():

@@ -201,3 +201,166 @@ async def test_integers_by_0_are_0_without_a_warning(dtype: str, shape: tuple[in
         rests = await computed([node("Mod", ["a", "b"], ["y"])], {"a": a, "b": b}, dtype=name)
     assert quotients.ravel().tolist() == [0, 0, 0, 3, third, 0]
     assert rests.ravel().tolist() == [0, 0, 0, 1, 1, 0]
+
+
+def drawn(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype("f4")
+
+
+Q, KV = drawn(2, 4, 3, 8), drawn(2, 2, 5, 8)
+MISFITS = {
+    "batch of K": (node("Attention", ["x", "k", "v"], ["y"]), {"x": Q, "k": KV[:1], "v": KV}, r"K has the shape \[1, "),
+    "batch of V": (node("Attention", ["x", "k", "v"], ["y"]), {"x": Q, "k": KV, "v": KV[:1]}, r"V has the shape \[1, "),
+    "rank of K": (node("Attention", ["x", "k", "v"], ["y"]), {"x": Q, "k": KV[None], "v": KV}, "K has"),
+    "rank of Q": (node("Attention", ["x", "k", "v"], ["y"]), {"x": Q[None], "k": KV, "v": KV}, "Q has the shape"),
+    "heads of V": (node("Attention", ["x", "k", "v"], ["y"]), {"x": Q, "k": KV, "v": KV[:, :1]}, "V has the shape"),
+    "heads": (node("Attention", ["x", "k", "v"], ["y"]), {"x": Q[:, :3], "k": KV, "v": KV}, "no divisor"),
+    "rank of a mask": (
+        node("Attention", ["x", "k", "v", "m"], ["y"]),
+        {"x": Q, "k": KV, "v": KV, "m": drawn(1, 2, 4, 3, 5)},
+        "attn_mask has the shape",
+    ),
+    "batch of a mask": (
+        node("Attention", ["x", "k", "v", "m"], ["y"]),
+        {"x": Q[:1], "k": KV[:1], "v": KV[:1], "m": drawn(2, 1, 3, 5)},
+        "attn_mask has the shape",
+    ),
+    "batch of the past": (
+        node("Attention", ["x", "k", "v", "", "p", "r"], ["y", "a", "b"]),
+        {"x": Q, "k": KV, "v": KV, "p": KV[:1], "r": KV},
+        "past_key has the shape",
+    ),
+    "half of the past": (
+        node("Attention", ["x", "k", "v", "", "p"], ["y", "a", "b"]),
+        {"x": Q, "k": KV, "v": KV, "p": KV},
+        "past_key and past_value",
+    ),
+    "rank of A": (node("Gemm", ["x", "b"], ["y"]), {"x": drawn(1, 2, 3), "b": drawn(3, 4)}, "A has the shape"),
+    "rank of B": (node("Gemm", ["x", "b"], ["y"]), {"x": drawn(2, 3), "b": drawn(1, 3, 4)}, "B has the shape"),
+    "a wide C": (
+        node("Gemm", ["x", "b", "c"], ["y"]),
+        {"x": drawn(1, 3), "b": drawn(3, 4), "c": drawn(2, 4)},
+        r"C has the shape \[2, 4\], which is not broadcast to \[1, 4\]",
+    ),
+    "directions": (
+        node("LSTM", ["x", "w", "r"], ["y"], direction="bidirectional"),
+        {"x": drawn(2, 1, 3), "w": drawn(1, 8, 3), "r": drawn(2, 8, 2)},
+        "W has the shape",
+    ),
+    "gates": (node("GRU", ["x", "w", "r"], ["y"]), {"x": drawn(2, 1, 3), "w": drawn(1, 6, 3), "r": drawn(1, 8, 2)}, ""),
+    "rank of R": (
+        node("RNN", ["x", "w", "r"], ["y"]),
+        {"x": drawn(2, 1, 3), "w": drawn(1, 2, 3), "r": drawn(1, 1, 2, 2)},
+        "R has the shape",
+    ),
+    "a bias": (
+        node("RNN", ["x", "w", "r", "b"], ["y"]),
+        {"x": drawn(2, 1, 3), "w": drawn(1, 2, 3), "r": drawn(1, 2, 2), "b": drawn(1, 5)},
+        "B has the shape",
+    ),
+    "a state": (
+        node("RNN", ["x", "w", "r", "", "", "h"], ["y"]),
+        {"x": drawn(2, 1, 3), "w": drawn(1, 2, 3), "r": drawn(1, 2, 2), "h": drawn(1, 4, 2)},
+        "initial_h has the shape",
+    ),
+    "batch of GatherND": (
+        node("GatherND", ["x", "i"], ["y"], batch_dims=1),
+        {"x": drawn(2, 2, 2), "i": np.zeros((1, 2, 1), "i8")},
+        "indices has the shape",
+    ),
+    "tuples of GatherND": (
+        node("GatherND", ["x", "i"], ["y"], batch_dims=1),
+        {"x": drawn(2, 2), "i": np.zeros((2, 2, 2), "i8")},
+        "tuples of 2, for 1 axes",
+    ),
+    "axes of a sum": (node("ReduceSum", ["x", "a"], ["y"]), {"x": X, "a": ints(99)}, "the axis is 99, of 4 axes"),
+    "updates of elements": (
+        node("ScatterElements", ["x", "i", "u"], ["y"]),
+        {"x": drawn(3, 3), "i": np.zeros((2, 3), "i8"), "u": drawn(1, 3)},
+        "updates has the shape",
+    ),
+    "updates of parts": (
+        node("ScatterND", ["x", "i", "u"], ["y"]),
+        {"x": drawn(3, 3), "i": np.zeros((2, 1), "i8"), "u": drawn(1, 3)},
+        "updates has the shape",
+    ),
+    "places of a cache": (
+        node("TensorScatter", ["x", "u", "i"], ["y"]),
+        {"x": drawn(2, 4, 3), "u": drawn(2, 1, 3), "i": ints(1)},
+        "write_indices has the shape",
+    ),
+    "an update of a cache": (
+        node("TensorScatter", ["x", "u", "i"], ["y"]),
+        {"x": drawn(2, 4, 3), "u": drawn(1, 1, 3), "i": ints(1, 1)},
+        "update has the shape",
+    ),
+    "parts": (node("Split", ["x"], ["y", "z", "u"], num_outputs=3), {"x": drawn(1, 2)}, "not split into 3 parts"),
+    "a kernel": (
+        node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3]),
+        {"x": X, "w": drawn(1, 1, 2, 2)},
+        r"kernel_shape is \[3, 3\]",
+    ),
+    "scale": (node("LayerNormalization", ["x", "s"], ["y"]), {"x": drawn(2, 3), "s": drawn(2, 3)}, "Scale has"),
+    "angles": (
+        node("RotaryEmbedding", ["x", "c", "s"], ["y"]),
+        {"x": drawn(1, 2, 3, 4), "c": drawn(1, 3, 2), "s": drawn(1, 3, 1)},
+        "sin_cache has the shape",
+    ),
+    "keys of a state": (
+        node("LinearAttention", ["x", "k", "v"], ["y"], q_num_heads=1, kv_num_heads=1, update_rule="linear"),
+        {"x": drawn(2, 3, 4), "k": drawn(1, 3, 4), "v": drawn(2, 3, 4)},
+        "key has the shape",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+async def test_shapes_that_would_be_broadcast_are_refused(kind: str) -> None:
+    one, given, match = MISFITS[kind]
+    with pytest.raises(InputRefused, match=f"node 0 .*{match}"):
+        await computed([one], given)
+
+
+async def test_constants_that_explode_are_refused_when_the_plan_is_built() -> None:
+    """3,000 constants of 2**20 elements: none is computed that is not kept."""
+    count = 3000
+    nodes = [node("ConstantOfShape", ["s"], [f"v{at}"]) for at in range(count)]
+    nodes += [node("Sum", ["x", *(f"v{at}" for at in range(count))], ["y"])]
+    with pytest.raises(
+        cb.UnsupportedOp, match=r"node \d+ ConstantOfShape: nodes of constants make \d+ elements in each"
+    ):
+        await computed(nodes, {"x": floats(1)}, {"s": ints(1 << 20)})
+
+
+async def test_constants_that_are_much_work_are_left_to_executions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.kernel.engine.mapped.graph.MOST_WORK", 100)
+    nodes = [node("Neg", ["w"], ["v0"]), *(node("Neg", [f"v{at}"], [f"v{at + 1}"]) for at in range(9))]
+    data = model([*nodes, node("Add", ["x", "v9"], ["y"])], {"x": ("f32", [8])}, {"y": ("f32", None)}, {"w": drawn(8)})
+    async with cb.device("cpu") as dev:
+        plan = await dev.engine.build(data, engine="callboard")
+        assert plan.runner.folded == 6
+        y = await dev.engine.context(plan)(x=np.ones(8, "f4")).get()
+    np.testing.assert_array_equal(y, drawn(8) + 1)
+
+
+async def test_a_product_of_small_arrays_is_left_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.kernel.engine.mapped.networks.LARGEST_OPERAND", 100)
+    y = await computed(
+        [node("Einsum", ["x", "x", "x"], ["y"], equation="i,j,k->")], {"x": ints(*range(20))}, dtype="i64"
+    )
+    assert y.tolist() == 190**3
+
+
+@pytest.mark.parametrize("what", ["inputs", "outputs", "nodes"])
+async def test_a_file_has_a_limit_of_what_it_names(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.kernel.engine.onnxfile.MOST_PORTS", 5)
+    monkeypatch.setattr("callboard.kernel.engine.onnxfile.MOST_NODES", 9)
+    count = {"inputs": 1, "outputs": 1, "nodes": 5} | {what: 6}
+    inner = graph([node("Neg", ["x0"], ["z"])], {}, {"z": ("f32", None)})
+    nodes = [node("Neg", ["x0"], [f"y{at}"]) for at in range(count["outputs"])]
+    nodes += [node("If", ["c"], [f"v{at}"], then_branch=inner) for at in range(count["nodes"] - count["outputs"])]
+    inputs: Any = {f"x{at}": ("f32", None) for at in range(count["inputs"])} | {"c": ("bool", [])}
+    data = model(nodes, inputs, {f"y{at}": ("f32", None) for at in range(count["outputs"])})
+    async with cb.device("cpu") as dev:
+        with pytest.raises(OnnxError, match=r"has 7 inputs, at most 5|has 6 outputs, at most 5|more than 9 nodes"):
+            dev.engine.build(data, engine="callboard")

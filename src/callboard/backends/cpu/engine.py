@@ -12,11 +12,12 @@ from callboard.backends.cpu.library import CpuLibrary
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.backend import AccelDevice, AccelStream
-from callboard.core.errors import BackendUnavailable, LibraryError
+from callboard.core.errors import BackendUnavailable, BudgetSpent, LibraryError
 from callboard.core.layout import Layout
 from callboard.core.library import Extents, plans
 from callboard.core.op import outputs_of
 from callboard.kernel.engine import Build, EngineSpec, Execute, Release
+from callboard.kernel.engine.inputs.overtime import Overtime
 from callboard.kernel.engine.inputs.refused import runtime_error
 from callboard.kernel.engine.onnxfile import CODES
 
@@ -46,6 +47,7 @@ class CpuEngine(CpuLibrary):
         onnxruntime.set_default_logger_severity(4)
         self.runtime: Any = onnxruntime
         self._sessions: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self.overtime = Overtime()
 
     @property
     def detail(self) -> str:
@@ -162,8 +164,12 @@ class Run:
         if self._open:
             for name in self._spec.outputs:
                 binding.bind_output(name, "cpu")
+        options = self._library.runtime.RunOptions()
         try:
-            session.run_with_iobinding(binding)
+            with self._library.overtime.watch(self._spec.title, self._spec.budget, options):
+                session.run_with_iobinding(binding, options)
+        except BudgetSpent:
+            raise
         except Exception as e:  # ONNX Runtime's own errors have no common base
             raise runtime_error(e, self._spec.title, self._spec.inputs) from e
         return binding

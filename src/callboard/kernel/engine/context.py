@@ -1,6 +1,9 @@
 """``ExecutionContext``: executes a plan on refs."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ from callboard.core.errors import GpuRefStale, ShapeError
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
 from callboard.kernel.api import Submit
+from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
 from callboard.kernel.engine.mapped.recorded import Recorded
 from callboard.kernel.engine.messages import EngineSpec, Execute
 from callboard.kernel.engine.plan import EnginePlan, Resident
@@ -29,11 +33,21 @@ class ExecutionContext:
         plan: The plan.
         submit: Submits a message to the plan's device.
         record: ``dev.record``, if executions by callboard's own engine are recorded.
+        budget: Seconds of an execution.
+        clock: Gives seconds.
     """
 
-    def __init__(self, plan: EnginePlan, submit: Submit, record: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self,
+        plan: EnginePlan,
+        submit: Submit,
+        record: Callable[..., Any] | None = None,
+        budget: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.plan = plan
         self._submit = submit
+        self._budget, self._clock = budget, clock
         self._runner = plan.runner if record is None or plan.runner is None else Recorded(plan.runner, record)
         self._known: dict[tuple[bytes, ...], EngineSpec] = {}
         self._names = dict.fromkeys(port.name for port in plan.inputs)
@@ -51,19 +65,50 @@ class ExecutionContext:
         Raises:
             ShapeError: An input is missing, unknown, or does not fit the model or its profile; names input, axis, value
                 and range. Nothing has been sent.
+            BudgetSpent: It takes longer than the budget: raised here by callboard's own engine, which executes the
+                graph on this thread, and by the refs for ONNX Runtime. Other executions and the device are not touched.
             GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for any op.
         """
-        given = self._given({**(inputs or {}), **more})
-        resident = self.plan.resident
+        return finished(self._slices({**(inputs or {}), **more}))
+
+    async def run(
+        self, inputs: Mapping[str, Any] | None = None, /, *, room: Callable[[], Awaitable[object]] | None = None
+    ) -> Any:
+        """As a call, but the event loop goes on: every 5 ms, callboard's own engine lets other tasks run.
+
+        Args:
+            inputs: As for a call.
+            room: Waits until the device takes more ops, such as ``lambda: dev.room(1000)``; called as often.
+
+        Raises:
+            ShapeError, BudgetSpent, GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for a call.
+        """
+        walk = self._slices(dict(inputs or {}))
         try:
-            return self._execute(given, resident)
+            while True:
+                try:
+                    next(walk)
+                except StopIteration as e:
+                    return e.value
+                await asyncio.sleep(0)
+                if room is not None:
+                    await room()
+        finally:
+            walk.close()
+
+    def _slices(self, named: Mapping[str, Any]) -> Walk[Any]:
+        given = self._given(named)
+        resident = self.plan.resident
+        budget = Budget(self._budget, self._clock)
+        try:
+            return (yield from budget.slices(self._execute(given, resident)))
         except GpuRefStale:
             if any(isinstance(each, Operand) and _stale(each) for each in given):
                 raise
             again = resident.again()  # the plan's own arrays were lost with their context
             if self.plan.resident is resident:
                 self.plan.resident = again
-            return self._execute(given, again)
+            return (yield from budget.slices(self._execute(given, again)))
 
     def _given(self, named: Mapping[str, Any]) -> list[Any]:
         title = self.plan.title
@@ -74,10 +119,10 @@ class ExecutionContext:
         values = [named[name] for name in self._names]
         return [each if isinstance(each, Operand) else np.asarray(each) for each in values]
 
-    def _execute(self, given: Sequence[Any], resident: Resident) -> Any:
+    def _execute(self, given: Sequence[Any], resident: Resident) -> Walk[Any]:
         plan = self.plan
         if self._runner is not None:
-            outs = self._runner.run(self._submit, plan, given, resident)
+            outs = yield from self._runner.run(self._submit, plan, given, resident)
             return outs[0] if len(outs) == 1 else tuple(outs)
         arrays = [
             each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)
@@ -120,6 +165,7 @@ class ExecutionContext:
             (*self._names, *resident.weights),
             tuple(port.name for port in plan.outputs),
             tuple(found),
+            self._budget,
         )
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
 """The messages of ``dev.engine``: read a model, execute it, forget it."""
 
+import math
 from typing import ClassVar
 
 import msgspec
@@ -29,6 +30,7 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         inputs: Names of the inputs, in the order of ``ins``.
         outputs: Names of the outputs.
         layouts: Dtype and shape of each output; -1 for an extent that the engine determines.
+        budget: Seconds of an execution.
     """
 
     title: str
@@ -37,6 +39,7 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     layouts: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    budget: float = math.inf
 
 
 class Build(Op[TrtActor, GpuRef], tag="engine.build"):

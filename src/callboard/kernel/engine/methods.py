@@ -20,6 +20,7 @@ from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.files.outside import regular_bytes
 from callboard.kernel.engine.files.reading import Later, reading
 from callboard.kernel.engine.files.rewriting import whole
+from callboard.kernel.engine.inputs.budget import BUDGET, check_budget
 from callboard.kernel.engine.inputs.profiles import Port, profiles_of
 from callboard.kernel.engine.mapped.graph import Mapped
 from callboard.kernel.engine.mapped.tools import PLUGINS
@@ -221,7 +222,9 @@ class Methods(Api[Mode]):
 
         return answer.then(check)
 
-    def context(self, plan: EnginePlan, *, record: Callable[..., Any] | None = None) -> ExecutionContext:
+    def context(
+        self, plan: EnginePlan, *, record: Callable[..., Any] | None = None, budget: float = BUDGET
+    ) -> ExecutionContext:
         """A context that executes a plan of this device: ``context = dev.engine.context(plan)``.
 
         Args:
@@ -229,10 +232,13 @@ class Methods(Api[Mode]):
             record: ``dev.record``: callboard's own engine records its ops for each set of input shapes that comes
                 again, for 16 of them, and replays them as one message. Such a context is used on one thread at a time.
                 ONNX Runtime executes a model as one op without it. None: nothing is recorded.
+            budget: Seconds of an execution, which then fails with ``BudgetSpent``: of callboard's own engine, the time
+                until its ops are called, with loops; of ONNX Runtime, the time until it has computed. Looked at between
+                nodes. ``math.inf``: any time.
         """
         if not isinstance(plan, EnginePlan):
             raise TypeError(f"plan is {type(plan).__name__}; pass the result of dev.engine.build, awaited")
-        return ExecutionContext(plan, self._submit, record)
+        return ExecutionContext(plan, self._submit, record, check_budget(budget))
 
     def release(self, plan: EnginePlan) -> Any:
         """Close the engine's session of a plan now; ONNX Runtime's else stays until 32 others were used later.

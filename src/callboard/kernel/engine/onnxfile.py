@@ -66,6 +66,10 @@ ELEMENTS = {
 """Dtypes by ONNX's codes of element types."""
 CODES = {name: code for code, name in ELEMENTS.items()}
 DEEPEST = 32
+MOST_NODES = 1 << 16
+"""Nodes of a model, those of graphs in nodes included."""
+MOST_PORTS = 1 << 12
+"""Inputs of a graph that are no initializers, and outputs."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,8 @@ def model_of(data: bytes) -> Model:
     """Read a model.
 
     Raises:
-        OnnxError: The bytes are no model, or a tensor of it is in another file, or two inputs or two outputs have the
-            same name, or one has none; says what is wrong.
+        OnnxError: The bytes are no model, or it has more than 65536 nodes, or 4096 inputs or outputs, or a tensor of it
+            is in another file, or two inputs or two outputs have the same name, or one has none; says what is wrong.
     """
     try:
         with_contents(data, None)
@@ -142,7 +146,9 @@ def model_of(data: bytes) -> Model:
         opsets = {}
         for entry in map(grouped, parts[8]):
             opsets[text_of(entry, 1)] = _number(entry, 2)
-        model = Model(_graph(graphs[0], 0), opsets, [text_of(grouped(each), 1) for each in parts.get(25, [])])
+        model = Model(
+            _graph(graphs[0], 0, [MOST_NODES]), opsets, [text_of(grouped(each), 1) for each in parts.get(25, [])]
+        )
     except OnnxError as e:
         raise OnnxError(f"this is no ONNX model: {e}") from None
     except (ValueError, TypeError, IndexError, struct.error, UnicodeDecodeError, OverflowError, MemoryError) as e:
@@ -236,31 +242,39 @@ def _floats(parts: dict[int, list[Any]], number: int, code: str = "<f4") -> Arra
     return np.frombuffer(b"".join(bytes(each) for each in parts.get(number, [])), code)
 
 
-def _graph(data: memoryview, depth: int) -> Graph:
+def _graph(data: memoryview, depth: int, room: list[int]) -> Graph:
     if depth > DEEPEST:
         raise OnnxError(f"graphs are nested deeper than {DEEPEST}")
     parts = grouped(data)
+    room[0] -= len(parts.get(1, []))
+    if room[0] < 0:
+        raise OnnxError(f"it has more than {MOST_NODES} nodes")
+    ports = len(parts.get(11, [])) - len(parts.get(5, [])) - len(parts.get(15, []))
+    for what, count in (("inputs", ports), ("outputs", len(parts.get(12, [])))):
+        if count > MOST_PORTS:
+            raise OnnxError(f"a graph has {count} {what}, at most {MOST_PORTS} are taken; join some to one tensor")
     initializers = {}
     for each in map(grouped, parts.get(15, [])):  # sparse: their values have the name
         initializers[text_of(grouped(each[1][-1]), 8)] = np.empty(0, object)
     for each in map(grouped, parts.get(5, [])):
         initializers[text_of(each, 8)] = _tensor(each)
     inputs = [info for info in map(_info, parts.get(11, [])) if info.name not in initializers]
-    nodes = [node_of(each, depth) for each in parts.get(1, [])]
+    nodes = [node_of(each, depth, room) for each in parts.get(1, [])]
     return Graph(nodes, initializers, inputs, [_info(each) for each in parts.get(12, [])])
 
 
-def node_of(data: memoryview, depth: int = 0) -> Node:
-    """The node of a `NodeProto`, which lies in as many graphs."""
+def node_of(data: memoryview, depth: int = 0, room: list[int] | None = None) -> Node:
+    """The node of a `NodeProto`, which lies in as many graphs; ``room``: for how many more nodes there is room."""
+    room = [MOST_NODES] if room is None else room
     parts = grouped(data)
     names = [tuple(bytes(each).decode() for each in parts.get(number, [])) for number in (1, 2)]
     attributes = {}
     for each in map(grouped, parts.get(5, [])):
-        attributes[text_of(each, 1)] = _attribute(each, depth)
+        attributes[text_of(each, 1)] = _attribute(each, depth, room)
     return Node(text_of(parts, 4), text_of(parts, 7), text_of(parts, 3), names[0], names[1], attributes)
 
 
-def _attribute(parts: dict[int, list[Any]], depth: int) -> Any:
+def _attribute(parts: dict[int, list[Any]], depth: int, room: list[int]) -> Any:
     kind = _number(parts, 20)
     if kind == 1:
         return float(np.frombuffer(bytes(parts[2][-1]), "<f4")[0]) if 2 in parts else 0.0
@@ -271,7 +285,7 @@ def _attribute(parts: dict[int, list[Any]], depth: int) -> Any:
     if kind == 4:
         return _tensor(grouped(parts[5][-1]))
     if kind == 5:
-        return _graph(parts[6][-1], depth + 1)
+        return _graph(parts[6][-1], depth + 1, room)
     if kind == 6:
         return [float(each) for each in _floats(parts, 7)]
     if kind == 7:

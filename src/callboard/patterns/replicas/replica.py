@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.actors.errors import ActorStopped, MailboxFull, printable
-from callboard.core.errors import DeviceStopped
+from callboard.core.errors import BudgetSpent, DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.ref import ResidentRef
@@ -138,6 +138,7 @@ def fault_of_replica(error: Exception) -> bool:
     """True if an error is due to the replica rather than the item.
 
     ``ValueError``, ``TypeError``, ``LookupError``, ``ArithmeticError``, ``NotImplementedError`` and their subclasses
-    (``ShapeError``, ``NumericalError``, ``UnsupportedOp``) are due to the item.
+    (``ShapeError``, ``NumericalError``, ``UnsupportedOp``) are due to the item, and so is ``BudgetSpent``.
     """
-    return not isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | NotImplementedError)
+    of_item = ValueError | TypeError | LookupError | ArithmeticError | NotImplementedError | BudgetSpent
+    return not isinstance(error, of_item)

@@ -16,6 +16,7 @@ import msgspec
 import callboard as cb
 from callboard.core.errors import AccelError, BackendUnavailable
 from callboard.core.registry import resolve
+from callboard.kernel.engine.inputs.budget import BUDGET
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.fairshare.settings import Tenant
 from callboard.serve.app import App, EdgeLimits
@@ -63,6 +64,7 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     max_queue: int = 1024
     threads: int = 0
     engine: Literal["onnxruntime", "callboard"] | None = None
+    budget: float | None = None
     tenants: dict[str, float | _Tenant] | None = None
     replicas: int = 1
     devices: list[str] = []
@@ -86,6 +88,8 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
             raise ValueError("threads is for onnx only: for a function there is concurrency")
         if self.onnx is None and self.engine is not None:
             raise ValueError("engine is for onnx only")
+        if self.onnx is None and self.budget is not None:
+            raise ValueError("budget is for onnx only: a function has request_timeout")
         if self.onnx is not None and self.threads and self.engine == "callboard":
             raise ValueError('threads is for ONNX Runtime: leave it out with engine = "callboard"')
         if self.onnx is None and (self.devices or self.replicas != 1):
@@ -339,6 +343,7 @@ async def _lifespan(app: App, *, file: AppFile, path: Path, folder: Path) -> Asy
                     max_queue=model.max_queue,
                     threads=model.threads,
                     engine=model.engine,
+                    budget=BUDGET if model.budget is None else model.budget,
                     tenants=model.shares(),
                 )
             except (AccelError, OSError, ValueError) as e:

@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import callboard as cb
-from callboard.core.errors import BackendUnavailable
+from callboard.core.errors import BackendUnavailable, BudgetSpent
 from callboard.kernel.engine.files.rewriting import whole
+from callboard.kernel.engine.inputs.budget import BUDGET, check_budget
+from callboard.kernel.engine.inputs.overtime import Overtime
 from callboard.kernel.engine.inputs.refused import runtime_error
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of
 from callboard.serve.bundled.joined import Joined
-from callboard.serve.bundled.onnxfile import OnnxEngine, OnnxFile, Opened
+from callboard.serve.bundled.onnxfile import OnnxFile, Opened, RunOptions
 from callboard.serve.bundled.onnxplan import opened_plan
 
-__all__ = ["OnnxModel", "onnx_replicas", "onnx_version", "opened"]
+__all__ = ["OnnxModel", "RunOptions", "check_budget", "onnx_replicas", "onnx_version", "opened"]
 
 TYPES = {
     "tensor(bool)": "BOOL",
@@ -52,11 +54,13 @@ class OnnxModel(cb.ResidentActor):
     Args:
         path: Path of the file.
         threads: Threads of a call on a CPU; 0: ONNX Runtime's default.
+        budget: Seconds of a call.
     """
 
-    def __init__(self, path: str, threads: int = 0) -> None:
+    def __init__(self, path: str, threads: int = 0, budget: float = BUDGET) -> None:
         self._path = path
         self._threads = threads
+        self._budget = budget
 
     def prepare(self) -> None:
         """Import ONNX Runtime and read the file."""
@@ -74,6 +78,7 @@ class OnnxModel(cb.ResidentActor):
             stream = {"device_id": ctx.ordinal, "user_compute_stream": str(int(ctx.stream.native))}
             providers.insert(0, ("CUDAExecutionProvider", stream))
         self._session: Any = self._runtime.InferenceSession(self._path, options, providers=providers)
+        self._overtime = Overtime()
         self._names = [each.name for each in self._session.get_outputs() if each.type in TYPES]
         self._inputs = [each.name for each in self._session.get_inputs()]
 
@@ -99,11 +104,16 @@ class OnnxModel(cb.ResidentActor):
 
         Raises:
             ShapeError: On a CPU: a node cannot be computed of these inputs; names node and value.
+            BudgetSpent: It takes longer than it may.
             LibraryError: On a CPU: all else that ONNX Runtime says. On CUDA, its errors are passed on.
         """
         given = dict(zip(self._inputs, arrays, strict=True))
+        options = self._runtime.RunOptions()
         try:
-            found: list[Any] = self._session.run(self._names, given)
+            with self._overtime.watch(Path(self._path).name, self._budget, options):
+                found: list[Any] = self._session.run(self._names, given, options)
+        except BudgetSpent:
+            raise
         except Exception as e:  # ONNX Runtime's own errors have no common base
             if self._session.get_providers() == ["CPUExecutionProvider"]:
                 raise runtime_error(e, Path(self._path).name, self._inputs) from e
@@ -115,7 +125,7 @@ def _shape(dims: Sequence[Any]) -> list[int]:
     return [dim if isinstance(dim, int) and dim >= 0 else -1 for dim in dims]
 
 
-async def opened(device: cb.Device, path: Path, threads: int = 0, engine: OnnxEngine | None = None) -> Opened:
+async def opened(device: cb.Device, path: Path, options: RunOptions) -> Opened:
     """The file as a plan, or as a session in an actor, with its inputs and outputs.
 
     Raises:
@@ -127,11 +137,11 @@ async def opened(device: cb.Device, path: Path, threads: int = 0, engine: OnnxEn
     """
     data, model = await asyncio.to_thread(_read, path)
     texts = [each.name for each in (*model.graph.inputs, *model.graph.outputs) if each.kind == TEXTS]
-    if not texts and (engine != "onnxruntime" or device.backend == "cpu"):
-        return await opened_plan(device, path, data, model, engine, threads)
-    if engine == "callboard":
+    if not texts and (options.engine != "onnxruntime" or device.backend == "cpu"):
+        return await opened_plan(device, path, data, model, options)
+    if options.engine == "callboard":
         raise ValueError(f"{path}: {texts[0]} has texts, which only ONNX Runtime takes; leave engine out")
-    return await _opened_session(device, path, threads)
+    return await _opened_session(device, path, options)
 
 
 def _read(path: Path) -> tuple[bytes, Model]:
@@ -142,10 +152,10 @@ def _read(path: Path) -> tuple[bytes, Model]:
         raise OnnxError(f"{path}: {e}") from e
 
 
-async def _opened_session(device: cb.Device, path: Path, threads: int) -> Opened:
+async def _opened_session(device: cb.Device, path: Path, options: RunOptions) -> Opened:
     if importlib.util.find_spec("onnxruntime") is None:
         raise BackendUnavailable(f"{path} needs ONNX Runtime; install it with: pip install 'callboard[onnx]'")
-    actor = await device.actor_of(cb.Props(OnnxModel, str(path), threads), wait=True)
+    actor = await device.actor_of(cb.Props(OnnxModel, str(path), options.threads, options.budget), wait=True)
     try:
         file = await actor.call(OnnxModel.describe)
     except BaseException:  # cancelled, too: nothing else would stop it
@@ -157,21 +167,19 @@ async def _opened_session(device: cb.Device, path: Path, threads: int) -> Opened
 async def onnx_version(
     device: cb.Device,
     path: Path,
+    options: RunOptions,
     *,
     max_batch: int,
     max_queue: int,
-    threads: int = 0,
-    engine: OnnxEngine | None = None,
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """The file as a loadable version, reloaded when it has changed.
 
     Args:
         device: Device that the model computes on.
         path: Path of the file.
+        options: How it is executed.
         max_batch: Rows of a batch at most, over which requests are joined; 1: they are not.
         max_queue: Requests that wait at most.
-        threads: See :class:`OnnxModel`.
-        engine: What executes it; None: as ``dev.engine`` chooses.
 
     Raises:
         ValueError: ``max_batch`` is above 1, and a first extent is not open; as :func:`opened`.
@@ -179,7 +187,7 @@ async def onnx_version(
     """
 
     async def open_file() -> Opened:
-        return await opened(device, path, threads, engine)
+        return await opened(device, path, options)
 
     first = await open_file()
     file = first.file
@@ -227,20 +235,19 @@ async def onnx_version(
 async def onnx_replicas(
     device: cb.Device | Sequence[cb.Device],
     path: Path,
+    options: RunOptions,
     *,
     max_batch: int,
     max_queue: int,
-    threads: int = 0,
-    engine: OnnxEngine | None = None,
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """As :func:`onnx_version`; on several devices, as a pool with a replica on each."""
-    options: dict[str, Any] = {"max_batch": max_batch, "max_queue": max_queue, "threads": threads, "engine": engine}
     if isinstance(device, cb.Device):
-        return await onnx_version(device, path, **options)
+        return await onnx_version(device, path, options, max_batch=max_batch, max_queue=max_queue)
     devices = list(device)
     if not devices:
         raise ValueError(f"{path}: there is no device; give at least one")
-    found = [await onnx_version(each, path, **options) for each in devices]
+    limits = {"max_batch": max_batch, "max_queue": max_queue}
+    found = [await onnx_version(each, path, options, **limits) for each in devices]
     ends: dict[Any, AsyncExitStack] = {}
 
     async def load() -> Any:

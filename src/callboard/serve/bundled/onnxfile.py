@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from callboard.kernel.engine.inputs.budget import BUDGET
 from callboard.serve.tensors import Tensor
 
-__all__ = ["OnnxEngine", "OnnxFile", "Opened"]
+__all__ = ["OnnxEngine", "OnnxFile", "Opened", "RunOptions"]
 
 OnnxEngine = Literal["onnxruntime", "callboard"]
 """What executes a file: ONNX Runtime, or the ops of the device."""
@@ -38,6 +39,21 @@ class OnnxFile(msgspec.Struct, frozen=True):
         """Inputs and outputs as models declare them."""
         inputs, outputs = ([Tensor(*each) for each in side] for side in (self.inputs, self.outputs))
         return inputs, outputs
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a file is executed.
+
+    Attributes:
+        threads: Threads of an execution on a CPU; 0: as ONNX Runtime chooses.
+        engine: What executes it; None: as ``dev.engine`` chooses.
+        budget: Seconds of an execution.
+    """
+
+    threads: int = 0
+    engine: OnnxEngine | None = None
+    budget: float = BUDGET
 
 
 @dataclass(frozen=True)

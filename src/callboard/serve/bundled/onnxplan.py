@@ -13,7 +13,7 @@ from callboard.kernel.engine.files.rewriting import with_outputs
 from callboard.kernel.engine.inputs.profiles import Port
 from callboard.kernel.engine.inputs.refused import cure
 from callboard.kernel.engine.onnxfile import Model, ValueInfo
-from callboard.serve.bundled.onnxfile import OnnxEngine, OnnxFile, Opened
+from callboard.serve.bundled.onnxfile import OnnxFile, Opened, RunOptions
 from callboard.serve.tensors import DATATYPES, Array
 
 __all__ = ["opened_plan"]
@@ -22,9 +22,7 @@ NAMES = {dtype: name for name, dtype in DATATYPES.items() if dtype.kind != "O"}
 """Datatypes of the protocol, by NumPy's dtype."""
 
 
-async def opened_plan(
-    device: cb.Device, path: Path, data: bytes, model: Model, engine: OnnxEngine | None = None, threads: int = 0
-) -> Opened:
+async def opened_plan(device: cb.Device, path: Path, data: bytes, model: Model, options: RunOptions) -> Opened:
     """The file as a plan, with its inputs and outputs.
 
     Args:
@@ -32,7 +30,7 @@ async def opened_plan(
         path: Where it came from, for errors.
         data: The file, with its weights.
         model: What is in it. Outputs that the protocol does not have are left out.
-        engine, threads: As for ``dev.engine.build``.
+        options: As for ``dev.engine.build`` and ``dev.engine.context``.
 
     Raises:
         ValueError: No output is left; or an input is no tensor that the protocol has, or has no declared shape.
@@ -46,20 +44,21 @@ async def opened_plan(
         if not kept:
             raise ValueError(f"{path} cannot be served: {', '.join(map(_text, left_out))}")
         data = await asyncio.to_thread(with_outputs, data, kept)
-    plan = await device.engine.build(data, engine=engine, threads=threads, title=path.name)
+    plan = await device.engine.build(data, engine=options.engine, threads=options.threads, title=path.name)
     file = OnnxFile(
         inputs=[_described(path, each) for each in plan.inputs],
         outputs=[_described(path, each) for each in plan.outputs],
         left_out=[_text(each) for each in left_out],
         provider=plan.engine,
     )
-    context = device.engine.context(plan, record=device.record)
+    context = device.engine.context(plan, record=device.record, budget=options.budget)
+    half = max(1, device.config.max_in_flight // 2)
     names = [each.name for each in plan.inputs]
     turn = asyncio.Lock()
 
     async def run(arrays: list[Array]) -> list[Array]:
         async with turn:  # the ops of many requests at once could fill the device's mailbox
-            outs = context(dict(zip(names, arrays, strict=True)))
+            outs = await context.run(dict(zip(names, arrays, strict=True)), room=lambda: device.room(half))
             try:
                 return [await _array(out) for out in (outs if isinstance(outs, tuple) else (outs,))]
             except ShapeError as e:  # an op of the model, which names its operands

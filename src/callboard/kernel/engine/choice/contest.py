@@ -19,7 +19,7 @@ from callboard.kernel.engine.plan import EnginePlan
 __all__ = ["Contest", "usual_shapes"]
 
 SECONDS = 1.0
-"""Of all executions together; the first one of each is not interrupted."""
+"""Of all executions together, and of each."""
 SLOW = 0.25
 """Seconds of an execution by the first engine above which no other one is tried."""
 ROUNDS = 5
@@ -47,7 +47,7 @@ class Contest:
 
     Args:
         build: Gives the answer with the plan by the engine of a name.
-        context: Makes a context of a plan.
+        context: Makes a context of a plan, with a budget.
         release: Lets go of a plan.
         put: Copies a host array to the device.
         engines: Names; the first one is taken if there is no measurement.
@@ -58,7 +58,7 @@ class Contest:
     def __init__(
         self,
         build: Callable[[str], Any],
-        context: Callable[[EnginePlan], Any],
+        context: Callable[..., Any],
         release: Callable[[EnginePlan], Any],
         put: Callable[[Any], Any],
         engines: Sequence[str],
@@ -119,7 +119,7 @@ class Contest:
         for name in self._engines:
             if name not in plans:
                 plans[name] = yield self._build(name)
-            contexts[name] = self._context(plans[name])
+            contexts[name] = self._context(plans[name], budget=SECONDS)
             seconds[name] = yield from self._once(contexts[name], inputs)
             if seconds[self._engines[0]] > SLOW:
                 return seconds

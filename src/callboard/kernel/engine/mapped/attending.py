@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.operand import Operand
 from callboard.kernel.engine.mapped.tools import Tools, Value, kind_of, name_of, operator
 
 __all__: list[str] = []
@@ -32,10 +33,13 @@ def attention(
     softmax_precision: int | None = None,
 ) -> Any:
     flat, dtype = q.ndim == 3, name_of(q)
+    for value, what in ((q, "Q"), (k, "K"), (v, "V")):
+        t.expect(value, what, q.shape[0] if q.ndim else None, *[None] * (2 if flat else 3))
     if flat:
         if not q_num_heads or not kv_num_heads:
             raise t.refusal("Attention of three axes without numbers of heads is not mapped")
         q, k, v = _heads(t, q, q_num_heads), _heads(t, k, kv_num_heads), _heads(t, v, kv_num_heads)
+    _check_heads(t, q, k, v, past_key, past_value)
     if past_key is not None:
         k, v = _joined(t, past_key, k, 2), _joined(t, past_value, v, 2)
     present = k, v
@@ -71,6 +75,21 @@ def attention(
     return (found, *present, t.cast(shown, dtype))[: t.outputs]
 
 
+def _check_heads(t: Tools, q: Value, k: Value, v: Value, past_key: Value, past_value: Value) -> None:
+    """Check what a product would broadcast: [batch, heads, steps, size] of each."""
+    batch, heads, _, size = q.shape
+    t.expect(k, "K", batch, None, None, size)
+    _, groups, keys, _ = k.shape
+    t.expect(v, "V", batch, groups, keys, None)
+    if not groups or heads % groups:
+        raise t.misfit(f"Q has {heads} heads, and K has {groups}, which is no divisor")
+    if (past_key is None) != (past_value is None):
+        raise t.misfit("one of past_key and past_value is left out")
+    if past_key is not None:
+        t.expect(past_key, "past_key", batch, groups, None, size)
+        t.expect(past_value, "past_value", batch, groups, past_key.shape[2], v.shape[3])
+
+
 def _heads(t: Tools, x: Value, count: int) -> Value:
     """From [batch, steps, heads * size] to [batch, heads, steps, size]."""
     batch, steps, size = x.shape
@@ -97,7 +116,10 @@ def _bias(t: Tools, scores: Value, mask: Value, lengths: Value, before: int, win
     queries, keys = scores.shape[-2:]
     dtype, bias = name_of(scores), None
     if mask is not None:
+        if mask.ndim > 4 or not mask.ndim or mask.shape[-1] > keys:
+            raise t.misfit(f"attn_mask has the shape {list(mask.shape)}, for scores {list(scores.shape)}")
         bias = _filled(t, mask, keys)
+        t.fits(bias, "attn_mask", tuple(scores.shape))
         if kind_of(bias) == "b":
             bias = _allowed(t, bias, dtype)
         bias = t.cast(bias, dtype)
@@ -149,6 +171,13 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
 ) -> Value:
     xp, shape = t.xp(x), x.shape
+    lead = (None,) if places is not None else (shape[0], shape[1 if x.ndim == 3 else 2])
+    t.expect(cos, "cos_cache", *lead, None)
+    t.expect(sin, "sin_cache", *cos.shape)
+    if places is not None:
+        t.expect(places, "position_ids", shape[0], shape[1 if x.ndim == 3 else 2])
+        if not isinstance(places, Operand) and places.size and int(places.min()) < 0:
+            raise t.misfit(f"position_ids holds {int(places.min())}")
     if x.ndim == 3:
         if not num_heads:
             raise t.refusal("RotaryEmbedding of three axes without num_heads is not mapped")
@@ -193,7 +222,10 @@ def linear_attention(
     scale: float = 0.0,
     update_rule: bytes = b"gated_delta",
 ) -> Any:
+    t.expect(query, "query", None, None, None)
     batch, steps, _ = query.shape
+    t.expect(key, "key", batch, steps, None)
+    t.expect(value, "value", batch, steps, None)
     dtype, kept = name_of(query), name_of(query if state is None else state)
     heads, wanted = kv_num_heads, (decay is not None, beta is not None)
     rules = {b"linear": (False, False), b"gated": (True, False), b"delta": (False, True), b"gated_delta": (True, True)}

@@ -1,10 +1,11 @@
-"""Branches and loops, whose conditions and counts are known on the host."""
+"""Branches and loops, whose conditions and counts are known on the host; loops pause after each turn."""
 
 import math
 from typing import Any
 
 import numpy as np
 
+from callboard.kernel.engine.inputs.budget import Walk
 from callboard.kernel.engine.mapped.steps import execute
 from callboard.kernel.engine.mapped.tools import Tools, Value, operator
 from callboard.kernel.engine.onnxfile import Graph
@@ -18,13 +19,13 @@ MOST_TURNS_OF_ALL = 1 << 20
 
 
 @operator("If", since=11)
-def branch(t: Tools, condition: Value, *, else_branch: Graph, then_branch: Graph) -> Any:
+def branch(t: Tools, condition: Value, *, else_branch: Graph, then_branch: Graph) -> Walk[Any]:
     chosen = then_branch if bool(t.host(condition, "the condition of an If").all()) else else_branch
-    return tuple(execute(t, chosen, ()))
+    return tuple((yield from execute(t, chosen, ())))
 
 
 @operator("Loop", since=11)
-def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value, body: Graph) -> Any:
+def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value, body: Graph) -> Walk[Any]:
     most = math.inf if count is None else t.ints(count, "the count of a Loop")[0]
     going = True if condition is None else bool(t.host(condition, "the condition of a Loop").all())
     if going and MOST_TURNS < most < math.inf and _counts(body):
@@ -36,7 +37,8 @@ def loop(t: Tools, count: Value = None, condition: Value = None, *states: Value,
         if at >= MOST_TURNS:
             raise t.misfit(f"a Loop of more than {MOST_TURNS} turns")
         _count(t)
-        found = execute(t, body, (np.array(at, np.int64), np.array(True), *now))
+        yield
+        found = yield from execute(t, body, (np.array(at, np.int64), np.array(True), *now))
         going = bool(t.host(found[0], "the condition of a Loop").all())
         now, at = found[1 : 1 + len(now)], at + 1
         scanned.append(found[1 + len(now) :])
@@ -56,11 +58,11 @@ def scan(
     scan_input_directions: list[int] | None = None,
     scan_output_axes: list[int] | None = None,
     scan_output_directions: list[int] | None = None,
-) -> Any:
+) -> Walk[Any]:
     title, scope = t.title, t.scope
     count = len(values) - num_scan_inputs
     now, lines = list(values[:count]), values[count:]
-    axes = [axis % line.ndim for axis, line in zip(scan_input_axes or [0] * num_scan_inputs, lines, strict=True)]
+    axes = [t.axis(axis, line.ndim) for axis, line in zip(scan_input_axes or [0] * num_scan_inputs, lines, strict=True)]
     backwards = scan_input_directions or [0] * num_scan_inputs
     turns = lines[0].shape[axes[0]]
     if not 0 < turns <= MOST_TURNS:
@@ -72,7 +74,8 @@ def scan(
         row = []
         for line, axis, back in zip(lines, axes, backwards, strict=True):
             row.append(line[(slice(None),) * axis + (turns - 1 - at if back else at,)])
-        found = execute(t, body, (*now, *row))
+        yield
+        found = yield from execute(t, body, (*now, *row))
         now = found[:count]
         scanned.append(found[count:])
     outs = []

@@ -1,5 +1,6 @@
 """``Mapped``: a graph checked once, and executed by ops."""
 
+import contextlib
 import importlib
 import math
 from collections.abc import Sequence
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from callboard.core.dtype import DTYPES
-from callboard.core.errors import ShapeError, UnsupportedOp
+from callboard.core.errors import BudgetSpent, ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
 from callboard.kernel.engine.files.protobuf import printed
+from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
 from callboard.kernel.engine.inputs.refused import MOST_NAMES, InputRefused, cure
 from callboard.kernel.engine.mapped.steps import Step, call, check_names, graphs_of, lasting, step_of
-from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, ResultTooLarge, Tools, operator_of
+from callboard.kernel.engine.mapped.tools import LARGEST_HERE, HostOnly, NotHere, ResultTooLarge, Tools, operator_of
 from callboard.kernel.engine.onnxfile import Graph, Model, Node
 
 __all__ = ["Mapped", "stays_on_host"]
@@ -35,6 +37,21 @@ LARGEST_CONSTANT = 1 << 20
 
 LARGEST_CONSTANTS = 1 << 24
 """Elements of all of them."""
+
+MOST_WORK = 1 << 26
+"""Elements that are read and written for them."""
+
+MOST_UNFOLDED = 1 << 27
+"""Elements of further constants, which each execution makes."""
+
+SHAPES = {"Shape", "Size"}
+"""Operators that do not read the elements of their input."""
+
+GROWING = {"CenterCropPad", "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
+"""Operators whose results have as many elements as a constant says: these are counted before they are made."""
+
+REHEARSAL = 1.0
+"""Seconds of the execution when a plan is built."""
 
 
 class Mapped:
@@ -66,11 +83,11 @@ class Mapped:
         check_names(graph, title)
         self._constants: dict[str, Any] = {n: a for n, a in graph.initializers.items() if n not in weights}
         self.folded = 0
-        self._room = LARGEST_CONSTANTS
+        self._room, self._work, self._unfolded = LARGEST_CONSTANTS, MOST_WORK, 0
         steps = []
         for at, node in enumerate(graph.nodes):
             step = step_of(node, at, title)
-            if not self._fold(step):
+            if not self._fold(node.op, step):
                 steps.append(step)
         self._steps = self._needed(steps)
         _trace(self._steps, [port.name for port in graph.inputs])
@@ -79,8 +96,8 @@ class Mapped:
         self._kept = kept
         """Arrays whose refs are kept from one execution to the next; by identity, so they have to stay."""
 
-    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any, put: Any = None) -> list[Any]:
-        """Execute it; see :class:`~callboard.kernel.engine.context.ExecutionContext`.
+    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any, put: Any = None) -> Walk[list[Any]]:
+        """Execute it, with a pause after each node, and after each turn of a loop.
 
         Args:
             submit: Submits a message.
@@ -102,38 +119,59 @@ class Mapped:
             values[name] = resident.ref(name, lambda array=array: array)
         tools = Tools(submit, put, self._opset)
         tools.remembered(resident.computed, self._lasting)
-        self._execute(tools, values)
+        yield from self._execute(tools, values)
         found = [tools.ref(values[name]) for name in self._outputs]
         for port, ref in zip(plan.outputs, found, strict=True):
             if ref.dtype is not DTYPES[port.dtype]:
                 raise ShapeError(f"{self._title}: output {port.name!r} is {ref.layout!r}, declared as {port}")
         return found
 
-    def _execute(self, tools: Tools, values: dict[str, Any]) -> None:
+    def _execute(self, tools: Tools, values: dict[str, Any]) -> Walk[None]:
         for step in self._steps:
             try:
-                found = call(tools, step, values)
+                found = yield from call(tools, step, values)
+                yield
             except (InputRefused, ResultTooLarge) as e:
                 if not step.origins:
                     raise UnsupportedOp(f"{e}; no input changes that: change the model") from e
                 raise type(e)(f"{e}; {cure(step.origins)}") from e
+            except BudgetSpent as e:
+                others = f", or {cure(step.origins)}" if step.origins else ""
+                raise BudgetSpent(f"{tools.title}: {e}{others}") from e
             values.update(zip(step.outputs, found, strict=False))
             for name in step.drops:
                 values.pop(name, None)
 
-    def _fold(self, step: Step) -> bool:
-        """Compute a node of constants on the host; False if it has other inputs, or needs the device."""
+    def _fold(self, op: str, step: Step) -> bool:
+        """Compute a node of constants on the host; False if it has other inputs, needs the device, or is much work.
+
+        Raises:
+            UnsupportedOp: The constants that were not computed would have too many elements.
+        """
         if (
             step.captured
             or any(isinstance(each, Graph) for each in step.attributes.values())
             or any(name and name not in self._constants for name in step.inputs)
         ):
             return False
+        given = sum(math.prod(self._constants[name].shape) for name in step.inputs if name)
+        if op not in SHAPES and (given > LARGEST_CONSTANT or (self._work < given and op not in GROWING)):
+            return False
+        largest = min(LARGEST_CONSTANT, self._room, max(self._work, 0))
         try:
-            found = call(Tools(None, None, self._opset), step, self._constants)
+            found = finished(call(Tools(None, None, self._opset, largest), step, self._constants))
+        except NotHere as e:
+            self._unfolded += e.elements
+            if self._unfolded > MOST_UNFOLDED:
+                raise UnsupportedOp(
+                    f"{step.title}: nodes of constants make {self._unfolded} elements in each execution, at most "
+                    f"{MOST_UNFOLDED} are allowed; compute them when the model is written"
+                ) from None
+            return False
         except HostOnly:
             return False
         sizes = [math.prod(value.shape) for value in found]
+        self._work -= given + sum(sizes)
         if max(sizes, default=0) > LARGEST_CONSTANT or sum(sizes) > self._room:
             return False
         self._room -= sum(sizes)
@@ -157,6 +195,8 @@ class Mapped:
     def rehearse(self, submit: Any, plan: Any) -> None:
         """Execute it once with zeros, where the shapes are known, so that what cannot be mapped is refused now.
 
+        It ends after a second.
+
         Raises:
             UnsupportedOp: It cannot be executed; names the node.
         """
@@ -169,7 +209,9 @@ class Mapped:
             if _on_host(shape, DTYPES[port.dtype].is_float) or math.prod(shape) > LARGEST_HERE:
                 return  # it may be a shape; or too many zeros
             zeros.append((shape, DTYPES[port.dtype].np))
-        self.run(submit, plan, [plan.put(np.zeros(*each)) for each in zeros], plan.resident)
+        given = [plan.put(np.zeros(*each)) for each in zeros]
+        with contextlib.suppress(BudgetSpent):  # it takes long, as far as it was executed
+            finished(Budget(REHEARSAL).slices(self.run(submit, plan, given, plan.resident)))
 
 
 def stays_on_host(array: "np.ndarray[Any, Any]") -> bool:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from callboard.kernel.elementwise.shapes import broadcast
-from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
+from callboard.kernel.engine.mapped.tools import LARGEST_OPERAND, Tools, Value, is_float, name_of, operator
 
 __all__: list[str] = []
 
@@ -27,15 +27,18 @@ def einsum(t: Tools, *values: Value, equation: bytes) -> Value:
     extents: dict[str, int] = {}
     open_: list[tuple[int, ...]] = []
     for term, value in zip(terms.split(","), values, strict=True):
-        before, dots, after = term.partition("...")
+        before, between, after = term.partition("...")
         rest = len(value.shape) - len(after)
         extents.update(zip(before, value.shape, strict=False))
         extents.update(zip(after, value.shape[rest:], strict=True))
-        open_.append(tuple(value.shape[len(before) : rest]) if dots else ())
+        open_.append(tuple(value.shape[len(before) : rest]) if between else ())
     if not arrow:
         kept = "..." + "".join(letter for letter in extents if terms.count(letter) == 1)
     shape = [extents[letter] for letter in kept.replace("...", "")]
-    t.sized([*shape, *((broadcast(open_) or ()) if "..." in kept else ())], *values)
+    dots = broadcast(open_) or ()
+    t.sized([*shape, *(dots if "..." in kept else ())], *values)
+    if math.prod((*extents.values(), *dots)) > LARGEST_OPERAND:  # products of small arrays, for which no loop waits
+        values = tuple(map(t.ref, values))
     xp, given = t.both(*values)
     return xp.einsum(text, *given)
 
@@ -52,6 +55,8 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
+    t.expect(a, "A", None, None)
+    t.expect(b, "B", None, None)
     xp, (x, y) = t.both(a, b)
     x = xp.matrix_transpose(x) if transA else x
     y = xp.matrix_transpose(y) if transB else y
@@ -60,7 +65,8 @@ def gemm(
         found = _times(t, found, alpha)
     if c is None or beta == 0.0:
         return found
-    xp, (found, c) = t.together(found, c)
+    t.fits(c, "C", tuple(found.shape))
+    xp, (found, c) = t.both(found, c)
     return xp.add(found, c if beta == 1.0 else _times(t, c, beta))
 
 
@@ -115,6 +121,8 @@ def conv(
 ) -> Value:
     x, w = t.ref(x), t.ref(w)
     kernel = list(w.shape[2:])
+    if kernel_shape and kernel_shape != kernel:
+        raise t.misfit(f"kernel_shape is {kernel_shape}, and W has the shape {list(w.shape)}")
     step, reach, around = _window(t, x, kernel, strides, dilations, pads, auto_pad)
     return t.dnn.conv(
         x,
@@ -276,8 +284,11 @@ def layer_normalization(
 ) -> Value:
     if t.outputs > 1:
         return _layer_statistics(t, x, scale, bias, axis, epsilon)
-    axes = x.ndim - axis % x.ndim
+    axes = x.ndim - t.axis(axis, x.ndim)
     shape = tuple(x.shape[x.ndim - axes :])
+    for w, what in ((scale, "Scale"), (bias, "B")):
+        if w is not None:
+            t.fits(w, what, shape)
     weights = [None if w is None else t.xp(w).broadcast_to(w, shape) for w in (scale, bias)]
     return t.dnn.layer_norm(
         t.ref(x),
@@ -290,7 +301,7 @@ def layer_normalization(
 
 def _layer_statistics(t: Tools, x: Value, scale: Value, bias: Value, axis: int, epsilon: float) -> tuple[Value, ...]:
     xp, (a, s) = t.both(x, scale)
-    along = tuple(range(axis % x.ndim, x.ndim))
+    along = tuple(range(t.axis(axis, x.ndim), x.ndim))
     wide = t.cast(a, "f32")
     mean = xp.mean(wide, axis=along, keepdims=True)
     centred = xp.subtract(wide, mean)
@@ -304,7 +315,7 @@ def _layer_statistics(t: Tools, x: Value, scale: Value, bias: Value, axis: int, 
 def rms_normalization(
     t: Tools, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
-    axes = x.ndim - axis % x.ndim
+    axes = x.ndim - t.axis(axis, x.ndim)
     wide = t.xp(scale).broadcast_to(scale, tuple(x.shape[x.ndim - axes :]))
     return t.dnn.rms_norm(t.ref(x), scale=t.ref(wide), axes=axes, epsilon=epsilon)
 

@@ -4,8 +4,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from callboard.core.errors import AccelError, GpuRefStale
+from callboard.core.errors import AccelError, GpuRefStale, UnsupportedOp
 from callboard.core.operand import Operand
+from callboard.kernel.engine.inputs.budget import Walk
 from callboard.kernel.engine.mapped.graph import Mapped, stays_on_host
 from callboard.kernel.memory import Copy
 from callboard.kernel.recording import recorder
@@ -15,6 +16,8 @@ __all__ = ["MOST_RECORDINGS", "Recorded"]
 MOST_RECORDINGS = 16
 """Sets of shapes whose recordings are kept; those used least recently give way."""
 MOST_SEEN = 1024
+MOST_PAUSES = 4096
+"""Nodes, and turns of loops, of an execution that is recorded, which happens without a pause."""
 
 
 class Recorded:
@@ -39,10 +42,10 @@ class Recorded:
     def __len__(self) -> int:
         return len(self._recordings)
 
-    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any) -> list[Any]:
+    def run(self, submit: Any, plan: Any, given: Sequence[Any], resident: Any) -> Walk[list[Any]]:
         """Execute it; see :meth:`Mapped.run <callboard.kernel.engine.mapped.graph.Mapped.run>`."""
         if recorder.get() is not None:  # the caller's own recording takes the ops
-            return self._runner.run(submit, plan, given, resident)
+            return (yield from self._runner.run(submit, plan, given, resident))
         if resident is not self._resident:  # other weights, or arrays of another generation
             self._resident = resident
             self._recordings.clear()
@@ -61,7 +64,7 @@ class Recorded:
         inputs = {f"x{at}": each for at, each in enumerate(arrays) if isinstance(each, Operand)}
         found = self._recordings.get(key)
         if found is None and (found := self._recorded(key, submit, plan, arrays, resident, inputs)) is None:
-            return self._runner.run(submit, plan, arrays, resident)
+            return (yield from self._runner.run(submit, plan, arrays, resident))
         self._recordings.move_to_end(key)
         outs = found.replay(**inputs)
         # Each replay writes the recording's own memory again.
@@ -90,7 +93,7 @@ class Recorded:
 
         try:
             with recording:
-                recording.returns(*self._runner.run(submit, plan, arrays, resident, put))
+                recording.returns(*_short(self._runner.run(submit, plan, arrays, resident, put)))
         except GpuRefStale:
             raise
         except (AccelError, ValueError, TypeError, RuntimeError):
@@ -100,3 +103,19 @@ class Recorded:
         while len(self._recordings) > MOST_RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
+
+
+def _short(walk: Walk[list[Any]]) -> list[Any]:
+    """The result of a walk with few pauses: ops of other tasks must not come in between.
+
+    Raises:
+        UnsupportedOp: It has more.
+    """
+    for _ in range(MOST_PAUSES):
+        try:
+            next(walk)
+        except StopIteration as e:
+            found: list[Any] = e.value
+            return found
+    walk.close()
+    raise UnsupportedOp(f"an execution of more than {MOST_PAUSES} nodes is not recorded")

@@ -83,26 +83,36 @@ def _network(
         raise t.refusal("clipped cells are not mapped")
     x, w, r = t.ref(x), t.ref(w), t.ref(r)
     xp = t.xp(x)
+    t.expect(x, "X", None, None, None)
     x = xp.permute_dims(x, (1, 0, 2)) if layout else x
-    steps, batch, _ = x.shape
-    ways, size = w.shape[0], r.shape[2]
+    steps, batch, width = x.shape
+    t.expect(r, "R", None, None, None)
+    ways, size, gates = 1 + (direction == b"bidirectional"), options["hidden_size"] or r.shape[2], options["gates"]
+    t.expect(w, "W", ways, gates * size, width)
+    t.expect(r, "R", ways, gates * size, size)
+    if b is not None:
+        t.expect(b, "B", ways, 2 * gates * size)
     usual = options["usual"]
     alphas, betas = options["activation_alpha"] or [], options["activation_beta"] or []
     functions = _functions(t, options["activations"], usual, ways, alphas, betas)
     seen = _seen(t, lengths, steps, batch, direction != b"forward")
     zeros = xp.zeros((ways, batch, size), dtype=x.dtype)
     starts = [zeros if s is None else (xp.permute_dims(t.ref(s), (1, 0, 2)) if layout else t.ref(s)) for s in states]
+    for start, what in zip(starts, ("initial_h", "initial_c"), strict=False):
+        t.expect(start, what, ways, batch, size)
+    if options["peepholes"] is not None:
+        t.expect(options["peepholes"], "P", ways, 3 * size)
     outs, lasts = [], []
     for way in range(ways):
         bias = None if b is None else t.ref(b)[way]
         peeps = options["peepholes"]
         parts = (r[way], bias, None if peeps is None else t.ref(peeps)[way])
-        gates = xp.matmul(x, xp.matrix_transpose(w[way]))
+        ours = xp.matmul(x, xp.matrix_transpose(w[way]))
         now = tuple(start[way] for start in starts)
         line: list[Any] = [None] * steps
         backwards = way == 1 or direction == b"reverse"
         for at in reversed(range(steps)) if backwards else range(steps):
-            new = cell(t, gates[at], size, now, parts, functions[way])
+            new = cell(t, ours[at], size, now, parts, functions[way])
             if seen is None:
                 now, line[at] = new, new[0]
             else:
@@ -182,11 +192,12 @@ def _rnn(t: Tools, x: Any, size: int, state: tuple[Any, ...], parts: tuple[Any, 
     return (f[0](found),)
 
 
-def _register(op: str, usual: list[str], states: list[str], cell: Callable[[Any], Cell], more: str) -> None:
+def _register(op: str, gates: int, usual: list[str], states: list[str], cell: Callable[[Any], Cell], more: str) -> None:
     """Register a recurrent network.
 
     Args:
         op: The operator.
+        gates: Lines of its weights, in sizes of the state.
         usual: Activations of a direction by default.
         states: Names of the inputs after the lengths.
         cell: Makes the cell, of the value of the further attribute.
@@ -203,7 +214,7 @@ def _register(op: str, usual: list[str], states: list[str], cell: Callable[[Any]
         if options.get("input_forget"):
             raise t.refusal("coupled gates (input_forget) are not mapped")
         made = cell(options.get(more))
-        return _network(t, x, w, r, b, lengths, rest, made, usual=usual, peepholes=peepholes, **options)
+        return _network(t, x, w, r, b, lengths, rest, made, usual=usual, gates=gates, peepholes=peepholes, **options)
 
     parameter = inspect.Parameter
     inputs = [parameter("t", parameter.POSITIONAL_OR_KEYWORD)]
@@ -215,6 +226,6 @@ def _register(op: str, usual: list[str], states: list[str], cell: Callable[[Any]
     operator(op)(run)
 
 
-_register("LSTM", ["sigmoid", "tanh", "tanh"], ["h", "c", "peepholes"], lambda _: _lstm, "input_forget")
-_register("GRU", ["sigmoid", "tanh"], ["h"], _gru, "linear_before_reset")
-_register("RNN", ["tanh"], ["h"], lambda _: _rnn, "")
+_register("LSTM", 4, ["sigmoid", "tanh", "tanh"], ["h", "c", "peepholes"], lambda _: _lstm, "input_forget")
+_register("GRU", 3, ["sigmoid", "tanh"], ["h"], _gru, "linear_before_reset")
+_register("RNN", 1, ["tanh"], ["h"], lambda _: _rnn, "")

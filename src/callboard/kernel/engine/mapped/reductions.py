@@ -14,7 +14,7 @@ def _axes(t: Tools, x: Value, axes: Value, noop: int) -> tuple[int, ...] | None:
     found = axes if isinstance(axes, list) else ([] if axes is None else t.ints(axes, "axes"))
     if not found:
         return None if noop else tuple(range(x.ndim))
-    return tuple(axis % x.ndim if x.ndim else axis for axis in found)
+    return tuple(t.axis(axis, x.ndim) if x.ndim else axis for axis in found)
 
 
 def _reduction(first: Callable[[Tools, Value], Value], name: str, last: Callable[[Tools, Value], Value]) -> Any:
@@ -140,7 +140,7 @@ def top_k(t: Tools, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sor
     xp = t.xp(x)
     order = xp.argsort(x, axis=axis, descending=bool(largest), stable=True)
     where = [slice(None)] * x.ndim
-    where[axis % x.ndim] = slice(0, count)
+    where[t.axis(axis, x.ndim)] = slice(0, count)
     order = order[tuple(where)]
     return xp.take_along_axis(x, order, axis=axis), t.cast(order, "i64")
 

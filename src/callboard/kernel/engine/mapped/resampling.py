@@ -34,7 +34,7 @@ def resize(
     mode: bytes = b"nearest",
     nearest_mode: bytes = b"round_prefer_floor",
 ) -> Value:
-    along = [axis % x.ndim for axis in (axes if axes is not None else range(x.ndim))]
+    along = [t.axis(axis, x.ndim) for axis in (axes if axes is not None else range(x.ndim))]
     policy = keep_aspect_ratio_policy if sizes is not None else b"stretch"
     factors, extents = _extents(t, x, along, scales, sizes, policy)
     corners = _corners(t, roi, len(along)) if coordinate_transformation_mode == b"tf_crop_and_resize" else {}
@@ -165,7 +165,7 @@ def _product(t: Tools, x: Value, axis: int, weights: Array) -> Value:
 
 @operator("CenterCropPad")
 def center_crop_pad(t: Tools, x: Value, shape: Value, *, axes: list[int] | None = None) -> Value:
-    along = [axis % x.ndim for axis in (axes if axes is not None else range(x.ndim))]
+    along = [t.axis(axis, x.ndim) for axis in (axes if axes is not None else range(x.ndim))]
     for axis, wanted in zip(along, t.ints(shape, "shape"), strict=True):
         t.sized((*x.shape[:axis], wanted, *x.shape[axis + 1 :]), x)
         extent = x.shape[axis]

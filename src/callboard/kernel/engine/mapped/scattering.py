@@ -31,7 +31,9 @@ def _written(t: Tools, x: Value, places: tuple[Any, ...], updates: Value, reduct
 def scatter_elements(
     t: Tools, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: bytes = b"none"
 ) -> Value:
-    axis = axis % x.ndim
+    axis = t.axis(axis, x.ndim)
+    t.expect(indices, "indices", *[None] * x.ndim)
+    t.expect(updates, "updates", *indices.shape)
     places: list[Any] = _open(tuple(indices.shape))
     places[axis] = indices
     return _written(t, x, tuple(places), updates, reduction)
@@ -39,12 +41,20 @@ def scatter_elements(
 
 @operator("ScatterND", since=11)
 def scatter_nd(t: Tools, x: Value, indices: Value, updates: Value, *, reduction: bytes = b"none") -> Value:
+    if not indices.ndim or indices.shape[-1] > x.ndim:
+        raise t.misfit(f"indices has the shape {list(indices.shape)}, for {x.ndim} axes")
+    t.expect(updates, "updates", *indices.shape[:-1], *x.shape[indices.shape[-1] :])
     return _written(t, x, tuple(indices[..., at] for at in range(indices.shape[-1])), updates, reduction)
 
 
 @operator("GatherND", since=11)
 def gather_nd(t: Tools, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    if not indices.ndim:
+        raise t.misfit("indices has no axis")
     depth, lead = indices.shape[-1], tuple(x.shape[:batch_dims])
+    t.expect(indices, "indices", *lead, *[None] * (indices.ndim - batch_dims))
+    if batch_dims + depth > x.ndim:
+        raise t.misfit(f"indices has tuples of {depth}, for {x.ndim - batch_dims} axes")
     middle = tuple(indices.shape[batch_dims:-1])
     t.sized((*lead, *middle, *x.shape[batch_dims + depth :]), x, indices)
     places: list[Any] = []
@@ -66,11 +76,15 @@ def gather_nd(t: Tools, x: Value, indices: Value, *, batch_dims: int = 0) -> Val
 def tensor_scatter(
     t: Tools, x: Value, update: Value, starts: Value = None, *, axis: int = -2, mode: bytes = b"linear"
 ) -> Value:
-    axis = axis % x.ndim
+    axis = t.axis(axis, x.ndim)
     first = np.zeros(x.shape[0], np.int64) if starts is None else t.host(starts, "write_indices")
+    t.expect(first, "write_indices", x.shape[0])
+    t.expect(update, "update", *(None if at == axis else n for at, n in enumerate(x.shape)))
     places: list[Any] = _open(tuple(update.shape))
     where = places[axis] + first.reshape(-1, *[1] * (x.ndim - 1))
     if mode == b"circular":
+        if first.size and int(first.min()) < 0:
+            raise t.misfit(f"write_indices holds {int(first.min())}")
         where = where % x.shape[axis]
     elif where.size and not 0 <= int(where.min()) <= int(where.max()) < x.shape[axis]:
         raise t.misfit(

@@ -139,13 +139,15 @@ def splits(
     lengths = list(split or ()) if sizes is None else t.ints(sizes, "split")
     if not lengths:
         step = -(-extent // count)
-        lengths = [max(min(step, extent - at * step), 0) for at in range(count)]
+        if (num_outputs is None and extent % count) or (count - 1) * step > extent:
+            raise t.misfit(f"the extent {extent} is not split into {count} parts")
+        lengths = [min(step, extent - at * step) for at in range(count)]
     if sum(lengths) != extent or len(lengths) != t.outputs:
         raise t.misfit(f"split is {lengths}, for {t.outputs} outputs of the extent {extent}")
     found, at = [], 0
     for length in lengths:
         where = [slice(None)] * x.ndim
-        where[axis % x.ndim] = slice(at, at + length)
+        where[t.axis(axis, x.ndim)] = slice(at, at + length)
         found.append(x[tuple(where)])
         at += length
     return tuple(found)
@@ -160,16 +162,16 @@ def slices(t: Tools, x: Value, starts: Value, ends: Value, axes: Value = None, s
     for begin, end, axis, by in zip(first, last, along, step, strict=True):
         extent = x.shape[axis]
         if by > 0:
-            where[axis % x.ndim] = slice(*slice(begin, end, by).indices(extent))
+            where[t.axis(axis, x.ndim)] = slice(*slice(begin, end, by).indices(extent))
             continue
         low, high, _ = slice(begin, end, by).indices(extent)
-        where[axis % x.ndim] = slice(low, None if high < 0 else high, by) if low > high else slice(0, 0)
+        where[t.axis(axis, x.ndim)] = slice(low, None if high < 0 else high, by) if low > high else slice(0, 0)
     return x[tuple(where)]
 
 
 @operator("Gather", since=1)
 def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
-    axis = axis % x.ndim
+    axis = t.axis(axis, x.ndim)
     if not isinstance(indices, Operand):
         indices = np.asarray(indices)
         if (wrong := indices[(indices < -x.shape[axis]) | (indices >= x.shape[axis])]).size:
@@ -187,7 +189,7 @@ def gather(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
 @operator("GatherElements", since=11)
 def gather_elements(t: Tools, x: Value, indices: Value, *, axis: int = 0) -> Value:
     xp, (a, i) = t.both(x, indices)
-    if any(n != m for at, (n, m) in enumerate(zip(x.shape, i.shape, strict=True)) if at != axis % x.ndim):
+    if any(n != m for at, (n, m) in enumerate(zip(x.shape, i.shape, strict=True)) if at != t.axis(axis, x.ndim)):
         raise t.misfit(f"indices of the shape {i.shape} for {x.shape} are not mapped")
     return xp.take_along_axis(a, i, axis=axis)
 
@@ -215,7 +217,7 @@ def pad(
     t: Tools, x: Value, pads: Value, value: Value = None, axes: Value = None, *, mode: bytes = b"constant"
 ) -> Value:
     widths = t.ints(pads, "pads")
-    along = [axis % x.ndim for axis in (range(x.ndim) if axes is None else t.ints(axes, "axes"))]
+    along = [t.axis(axis, x.ndim) for axis in (range(x.ndim) if axes is None else t.ints(axes, "axes"))]
     count = len(along)
     if len(widths) != 2 * count:
         raise t.misfit(f"pads has {len(widths)} numbers for {count} axes")

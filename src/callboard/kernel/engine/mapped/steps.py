@@ -1,7 +1,7 @@
 """A node as it is executed, and graphs inside of nodes."""
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.errors import AccelError, ShapeError, UnsupportedOp
+from callboard.kernel.engine.inputs.budget import Walk
 from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.mapped.tools import HostOnly, Operator, ResultTooLarge, Tools, Value, operator_of
 from callboard.kernel.engine.onnxfile import Graph, Node, OnnxError
@@ -57,8 +58,8 @@ def _name(node: Node, at: int, title: str) -> str:
     return f"{title}: node {at} {node.op}{f' ({node.name})' if node.name else ''}"
 
 
-def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
-    """The outputs of a step.
+def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Walk[Sequence[Any]]:
+    """The outputs of a step, which pauses between the nodes of graphs inside of it.
 
     Raises:
         ResultTooLarge: An output would have too many elements, or this process has no memory for it.
@@ -72,6 +73,8 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
     try:
         with np.errstate(all="ignore"):  # on the host as on the device: quotients by 0 have results, and no warning
             found = step.operator.function(tools, *inputs, **step.attributes)
+        if isinstance(found, Generator):
+            found = yield from found
     except (HostOnly, UnsupportedOp, ResultTooLarge, InputRefused):
         raise
     except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, RuntimeError) as e:
@@ -88,13 +91,15 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Sequence[Any]:
     return found
 
 
-def execute(tools: Tools, graph: Graph, inputs: Sequence[Value]) -> list[Value]:
-    """The outputs of a graph inside of a node, which reads the values around it."""
+def execute(tools: Tools, graph: Graph, inputs: Sequence[Value]) -> Walk[list[Value]]:
+    """The outputs of a graph inside of a node, which reads the values around it; pauses after each node."""
     title = tools.title
     values: ChainMap[str, Any] = ChainMap(dict(graph.initializers), tools.scope)  # type: ignore[arg-type]
     values.update(zip((port.name for port in graph.inputs), inputs, strict=True))
     for at, node in enumerate(graph.nodes):
-        values.update(zip(node.outputs, call(tools, step_of(node, at, title), values), strict=False))
+        found = yield from call(tools, step_of(node, at, title), values)
+        values.update(zip(node.outputs, found, strict=False))
+        yield
     return [values[port.name] for port in graph.outputs]
 
 

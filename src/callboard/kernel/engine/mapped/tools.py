@@ -17,7 +17,17 @@ from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.onnxfile import ELEMENTS
 
-__all__ = ["OPERATORS", "PLUGINS", "HostOnly", "Operator", "ResultTooLarge", "Tools", "operator", "operator_of"]
+__all__ = [
+    "OPERATORS",
+    "PLUGINS",
+    "HostOnly",
+    "NotHere",
+    "Operator",
+    "ResultTooLarge",
+    "Tools",
+    "operator",
+    "operator_of",
+]
 
 LARGEST_HERE = 1 << 27
 """Elements of an array that the caller's process makes."""
@@ -32,6 +42,18 @@ Value = Any
 
 class HostOnly(Exception):
     """Raised while constants are computed on the host: this operator needs the device."""
+
+
+class NotHere(HostOnly):
+    """As that: it would make more elements than constants may have.
+
+    Attributes:
+        elements: How many.
+    """
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()
+        self.elements = elements
 
 
 class ResultTooLarge(ShapeError):
@@ -97,9 +119,10 @@ class Tools:
         submit: Submits messages; None while constants are computed on the host.
         put: Copies a host array to the device.
         opset: Version of the operators.
+        largest: Elements of a constant that is computed on the host.
     """
 
-    def __init__(self, submit: Any, put: Callable[[Any], Any] | None, opset: int) -> None:
+    def __init__(self, submit: Any, put: Callable[[Any], Any] | None, opset: int, largest: int = LARGEST_HERE) -> None:
         self.opset = opset
         self.outputs = 1
         self.title = ""
@@ -107,6 +130,7 @@ class Tools:
         """Turns of loops so far."""
         self.scope: Mapping[str, Any] = {}
         """The values that the present node can read; graphs inside of it read them, too."""
+        self._largest = largest
         self._submit = submit
         self._put = put
         self._here: dict[int, Any] = {}
@@ -176,14 +200,18 @@ class Tools:
 
         Raises:
             ResultTooLarge: It has more elements than are allowed there.
+            NotHere: As that, while constants are computed.
             InputRefused: An extent is negative.
         """
         extents = tuple(map(int, shape))
         if any(n < 0 for n in extents):
             raise self.misfit(f"the shape {list(extents)} has a negative extent")
+        given = max((math.prod(each.shape) for each in sources), default=0)
+        made = math.prod(extents)
+        if self._submit is None and made > max(self._largest, given):
+            raise NotHere(made)
         most = LARGEST_THERE if any(isinstance(each, Operand) for each in sources) else LARGEST_HERE
-        most = max(most, *(math.prod(each.shape) for each in sources), 0)
-        if math.prod(extents) > most:
+        if made > max(most, given):
             raise ResultTooLarge(
                 f"{self.title}: the shape {list(extents)} is too large: at most {most} elements are made"
             )
@@ -223,6 +251,26 @@ class Tools:
             raise self.refusal(f"{what} is computed on the device, and must be known on the host: pass NumPy arrays")
         return np.asarray(value)
 
+    def expect(self, value: Value, what: str, *shape: int | None) -> None:
+        """Check the shape of an input; None: any extent.
+
+        Raises:
+            InputRefused: It has another one.
+        """
+        found = list(value.shape)
+        if len(found) != len(shape) or any(n is not None and n != own for n, own in zip(shape, found, strict=True)):
+            wanted = ", ".join("any" if n is None else str(n) for n in shape)
+            raise self.misfit(f"{what} has the shape {found}, expected [{wanted}]")
+
+    def fits(self, value: Value, what: str, shape: tuple[int, ...]) -> None:
+        """Check that an input is broadcast to this shape, and does not widen it.
+
+        Raises:
+            InputRefused: It does not fit.
+        """
+        if broadcast([shape, tuple(value.shape)]) != shape:
+            raise self.misfit(f"{what} has the shape {list(value.shape)}, which is not broadcast to {list(shape)}")
+
     def counts(self, value: Value, what: str, most: int, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
         """Integers on the host from 0 to ``most``, such as lengths of sequences, of this shape.
 
@@ -231,8 +279,7 @@ class Tools:
             UnsupportedOp: As for :meth:`host`.
         """
         found = self.host(value, what)
-        if found.shape != shape:
-            raise self.misfit(f"{what} has the shape {list(found.shape)}, expected {list(shape)}")
+        self.expect(found, what, *shape)
         if (wrong := found[(found < 0) | (found > most)]).size:
             raise self.misfit(f"{what} holds {wrong[0]}, and takes 0 to {most}")
         return found
