@@ -57,9 +57,11 @@ def section(bench: Bench) -> Section:
 
 
 def _slowest(bench: Bench, graph: Any, frame: Any) -> float:
-    """The time that one of a hundred frames takes, or more."""
+    """The time that one of a hundred frames takes, or more, once there are past frames and all is compiled."""
 
     async def run() -> list[float]:
+        for _ in range(5):
+            await graph.process_frame(frame)
         times, end = list[float](), time.perf_counter() + 8 * bench.seconds
         while len(times) < 5 or (len(times) < 600 and time.perf_counter() < end):
             start = time.perf_counter()

@@ -16,6 +16,8 @@ from callboard.realtime.images.kernels import TEXT, THREADS, blocks_of
 from callboard.realtime.images.messages import Process, ProcessGpu, UpdateKernel
 from callboard.realtime.images.separation import stage_of
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 RNG = np.random.default_rng(5)
 SCIPY = {"constant": "constant", "replicate": "nearest", "reflect": "reflect", "wrap": "grid-wrap", "mirror": "mirror"}
 SHARPEN = np.array([[0, -1, 0], [-1, 5, -1], [0, -1, 0]])

@@ -19,6 +19,8 @@ from callboard.realtime.play.gif import write_gif
 from callboard.realtime.play.players import PLAYERS
 from callboard.realtime.play.show import Show
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 TOKEN = "a secret"
 
 

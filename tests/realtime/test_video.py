@@ -13,6 +13,8 @@ from callboard.actors.clock import ManualClock
 from callboard.realtime.video import effects, kernels
 from callboard.realtime.video.streams import synced
 
+pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
+
 RNG = np.random.default_rng(4)
 
 

@@ -129,7 +129,7 @@ class _Graph:
         self.numbering = numbering
         self._index = index
         self._lock = threading.Lock()  # faiss must not search a graph that grows
-        self._ef = self._place = 0
+        self._ef = self._place = self._large = 0
         self._note()
 
     def add(self, rows: NDArray[np.float32]) -> None:
@@ -143,8 +143,8 @@ class _Graph:
         flat = module.downcast_index(self._index.storage)
         self._rows = module.rev_swig_ptr(flat.get_xb(), self.count * dim).reshape(self.count, dim)
         if (place := self._rows.ctypes.data) != self._place:
-            in_large_pages(self._rows)
-            self._place = place
+            self._place, self._large = place, 0
+        self._large += in_large_pages(self._rows.reshape(-1)[self._large :])
 
     def rows(self, numbers: NDArray[np.intp]) -> NDArray[np.float32]:
         """Copies of rows: a search has just read them, while those of the index are elsewhere."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -26,12 +27,20 @@ def lent(device: Device, array: NDArray[Any]) -> GpuRef:
     return device.put(array)
 
 
-async def fetched(device: Device, ref: GpuRef) -> NDArray[Any]:
-    """The elements, for a caller who may change them. Later ops must not write the array."""
+def fetched(device: Device, ref: GpuRef) -> Awaitable[NDArray[Any]]:
+    """The elements, for a caller who may change them; asked for at once. Later ops must not write the array."""
     if ref.nbytes >= LARGE and device.backend == "cpu" and device.isolation == "thread":
-        await ref
-        return device.host_view(ref)
-    found = np.asarray(await ref.get())
+        return _viewed(device, ref)
+    return _copied(ref.get())
+
+
+async def _viewed(device: Device, ref: GpuRef) -> NDArray[Any]:
+    await ref
+    return device.host_view(ref)
+
+
+async def _copied(reply: Awaitable[Any]) -> NDArray[Any]:
+    found = np.asarray(await reply)
     return found if found.flags.writeable else found.copy()
 
 

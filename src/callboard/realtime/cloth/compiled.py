@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit
+from callboard.realtime.base.cpu.jit import jit
 
 __all__ = ["apart", "begins", "buckets", "finish", "predict", "solve", "stop", "torn"]
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit, jit_inlined, spread
-from callboard.realtime.base.vectors import LANES, lanes
+from callboard.realtime.base.cpu.engines import spread
+from callboard.realtime.base.cpu.jit import jit, jit_inlined
+from callboard.realtime.base.cpu.vectors import LANES, lanes
 
 __all__ = ["advect", "correct", "near"]
 

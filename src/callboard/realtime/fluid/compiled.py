@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit, jit_inlined
-from callboard.realtime.base.vectors import LANES, lanes
+from callboard.realtime.base.cpu.jit import jit, jit_inlined
+from callboard.realtime.base.cpu.vectors import LANES, lanes
 from callboard.realtime.fluid.advection import advect, correct, near
 
 __all__ = [

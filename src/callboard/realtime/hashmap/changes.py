@@ -1,6 +1,5 @@
 """What is enqueued for a batch of keys; each is repeated as it was after a loss."""
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -48,7 +47,7 @@ def searched(words: Words, live: Table) -> Awaitable[Any]:
     """Which keys there are, and their values."""
     a: Any = live.arrays
     found, values = kernels.find(lent(live.device, words), a["keys"], a["tag"], a["values"])
-    return asyncio.gather(fetched(live.device, found), fetched(live.device, values))
+    return _both(fetched(live.device, found), fetched(live.device, values))
 
 
 def _moved(live: Table, slots: int) -> None:
@@ -57,3 +56,7 @@ def _moved(live: Table, slots: int) -> None:
     for name, ref in old.items():
         live.replace(name, live.device.zeros((slots, *ref.shape[1:]), ref.dtype))
     kernels.rehash(*old.values(), *(live.arrays[name] for name in old), live.arrays["counts"])
+
+
+async def _both(one: Awaitable[Any], other: Awaitable[Any]) -> tuple[Any, Any]:
+    return await one, await other

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit, jit_inlined, spread
-from callboard.realtime.base.vectors import fetch
+from callboard.realtime.base.cpu.engines import spread
+from callboard.realtime.base.cpu.jit import jit, jit_inlined
+from callboard.realtime.base.cpu.vectors import fetch
 
 __all__ = ["apply", "claim", "find", "rehash"]
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callboard.realtime.base.engines import jit, jit_inlined, spread
+from callboard.realtime.base.cpu.engines import spread
+from callboard.realtime.base.cpu.jit import jit, jit_inlined
 from callboard.realtime.images.plain import indices
 from callboard.realtime.images.separation import outer_product
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from callboard.kernel.nvrtc.decorated import kernel
-from callboard.realtime.base.engines import engine
+from callboard.realtime.base.cpu.engines import engine
 
 __all__ = ["TEXT", "THREADS", "across", "blocks_of", "correlated", "down"]
 

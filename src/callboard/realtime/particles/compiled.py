@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit, spread
+from callboard.realtime.base.cpu.engines import spread
+from callboard.realtime.base.cpu.jit import jit
 from callboard.realtime.cloth.compiled import bucket
 
 __all__ = ["advance", "contacts"]

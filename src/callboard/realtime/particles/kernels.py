@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from callboard.kernel.nvrtc.decorated import kernel
-from callboard.realtime.base.engines import engine
+from callboard.realtime.base.cpu.engines import engine
 from callboard.realtime.particles import plain
 from callboard.realtime.particles.cuda import CONTACTS, EMITS, KICK, MOVES, PLACES, TICKS
 

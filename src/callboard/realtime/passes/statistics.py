@@ -10,7 +10,7 @@ from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.kernel.nvrtc.decorated import kernel
 from callboard.realtime.base.checks import count, number
-from callboard.realtime.base.engines import optional
+from callboard.realtime.base.cpu.engines import optional
 from callboard.realtime.passes.passes import AnalysisPass
 
 __all__ = ["FrameStatistics", "frame_statistics"]

@@ -32,7 +32,7 @@ class Entries:
         self.keys = np.zeros(0, "i8")
         self.values: NDArray[Any] = np.zeros(0, dtype)
         self.version = 0
-        self._places = _places(*(np.zeros(0, "i8"),) * 2, shape)  # of the last call; the next is often for the same
+        self._places = _places(self.keys, self.keys, shape)  # of the last call; the next is often for the same
 
     def replace(self, rows: Any, cols: Any, values: Any) -> None:
         """Have these entries and no others; values of one place are added."""

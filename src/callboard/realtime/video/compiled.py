@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.realtime.base.engines import jit, jit_inlined, spread
+from callboard.realtime.base.cpu.engines import spread
+from callboard.realtime.base.cpu.jit import jit, jit_inlined
 from callboard.realtime.images.compiled import most_of, store
 
 __all__ = ["combined", "edges", "gray", "limited"]

@@ -8,13 +8,9 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
-from callboard.core.backend.announcing import announce
-
-__all__ = ["engine", "jit", "jit_inlined", "optional", "spread", "threads"]
-
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["engine", "optional", "spread", "threads"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,45 +33,8 @@ def optional(package: str, instead: str) -> ModuleType | None:
 
 @functools.cache
 def engine(plain: str, compiled: str) -> Any:
-    """The module ``compiled``, whose functions :func:`jit` compiles, or ``plain`` without Numba."""
+    """The module ``compiled``, whose functions :func:`.jit` compiles, or ``plain`` without Numba."""
     return importlib.import_module(plain if optional("numba", "NumPy") is None else compiled)
-
-
-def jit(function: F) -> F:
-    """The function compiled by Numba for the types of its first call; what was compiled is kept on disk."""
-    import numba
-
-    _announced()
-    made: F = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
-    return made
-
-
-def jit_inlined(function: F) -> F:
-    """As :func:`jit`, for short functions that compiled loops call: a call would count references to its arrays."""
-    import numba
-
-    _announced()
-    made: F = numba.njit(cache=True, error_model="numpy", nogil=True, forceinline=True)(function)
-    return made
-
-
-@functools.cache
-def _announced() -> None:
-    """Have Numba say when it compiles a blueprint: what is on disk is loaded without it."""
-    from numba.core import event
-
-    class Said(event.Listener):  # type: ignore[misc]  # of Numba, which has no types
-        def on_start(self, event: Any) -> None:
-            function = event.data["dispatcher"]
-            package = function.py_func.__module__.removeprefix("callboard.realtime.")
-            if package != function.py_func.__module__:
-                kept = function.stats.cache_path or "memory only, as no folder can be written"
-                announce(f"{package.split('.')[0]} with Numba", kept)
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    event.register("numba:compile", Said())
 
 
 @functools.cache
@@ -97,7 +56,7 @@ def spread(part: Callable[..., Any], count: int, grain: int, *arguments: Any) ->
     The items must not depend on each other, so that results do not depend on the number of threads.
 
     Args:
-        part: Releases the GIL for most of its time, as functions of :func:`jit` and OpenCV do.
+        part: Releases the GIL for most of its time, as functions of :func:`.jit` and OpenCV do.
         grain: Items of a part at least; fewer take less time than a thread needs to begin.
     """
     parts = max(1, min(threads(), count // grain))
