@@ -52,7 +52,7 @@ async def fit(
         async for read in feed:
             if trainer.stopping or validation.over or trainer.steps >= most:
                 break
-            stats = None if read.arrays is None else await trainer.step(read.arrays)
+            stats = None if read.arrays is None else await trainer.take(read.arrays)
             trainer.cursor = _after(trainer.cursor, read, source)
             if stats is not None:
                 done.append(stats)

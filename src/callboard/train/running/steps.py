@@ -121,7 +121,8 @@ class Steps(Handle):
 
         Args:
             batch: ``(inputs, targets)``, or what the model takes if ``loss`` is None: arrays or tensors with one row
-                for each sample, in tuples or dicts. Floating-point arrays get the dtype of the model's parameters.
+                for each sample, in tuples or dicts. Floating-point arrays get the dtype of the model's parameters. They
+                are copied in the call: a loss may have the step repeated long after it.
 
         Raises:
             TypeError, ValueError: A batch that cannot be.
@@ -130,7 +131,10 @@ class Steps(Handle):
                 step was cancelled.
             DeviceStopped: The last device has stopped for good.
         """
-        arrays = as_arrays(batch)
+        return await self.take(as_arrays(batch, copy=True))
+
+    async def take(self, arrays: Batch) -> StepStats:
+        """:meth:`step` with arrays that nobody changes any more: they are not copied."""
         if not rows_of(arrays):
             raise ValueError("the batch has no samples")
         async with self._lock:
