@@ -33,7 +33,9 @@ class ReduceLROnPlateau:
         if not 0 < self.factor < 1:
             raise ValueError(f"ReduceLROnPlateau: factor is {self.factor}; it is a number above 0 and below 1")
         if self.patience < 1:
-            raise ValueError(f"ReduceLROnPlateau: patience is {self.patience}; it is a number of evaluations, at least 1")
+            raise ValueError(
+                f"ReduceLROnPlateau: patience is {self.patience}; it is a number of evaluations, at least 1"
+            )
         if not (self.least >= 0 and math.isfinite(self.least)):
             raise ValueError(f"ReduceLROnPlateau: least is {self.least}; it is a finite factor, at least 0")
 

@@ -84,7 +84,9 @@ class Validation:
         self._settings = settings
         self._plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
         if self._plateau is not None and settings.validate is None:
-            raise ValueError("fit: schedule is a ReduceLROnPlateau, but there is no data to validate with; pass validate")
+            raise ValueError(
+                "fit: schedule is a ReduceLROnPlateau, but there is no data to validate with; pass validate"
+            )
         if settings.validate is not None:
             packed(settings.metrics)
             if self._source().once:
