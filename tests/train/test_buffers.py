@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
+import torch
 from tests.train.training_lab import Arrays, batches, mlp
 
 import callboard as cb
-
-torch = pytest.importorskip("torch")
 
 SETTINGS: Any = {"optimizer": cb.OptimizerKind.AdamW(lr=0.01), "loss": cb.LossKind.CrossEntropy()}
 
