@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -12,7 +13,7 @@ from callboard.actors.errors import returned
 from callboard.device.protocol.residents.code import dumps, loads
 from callboard.train.states import State, unpack
 
-__all__ = ["LOSS", "Collecting", "Measures", "Metric", "added", "collected", "computed", "measured", "packed"]
+__all__ = ["LOSS", "Collecting", "Collectors", "Measures", "Metric", "added", "measured", "packed"]
 
 
 @runtime_checkable
@@ -107,33 +108,39 @@ def added(parts: Iterable[Measures]) -> Measures:
     return Measures(dict(total), collected)
 
 
-async def collected(metrics: Mapping[str, Metric] | None, states: Iterable[State] | None) -> None:
-    """Give the objects among the metrics outputs and targets; None: they begin. A thread does it."""
-    objects = [one for one in (metrics or {}).values() if isinstance(one, Collecting)]
+class Collectors:
+    """The objects among the metrics, which a thread calls.
 
-    def take() -> None:
-        if states is None:
-            for one in objects:
-                one.reset()
-        else:
-            for state in states:
-                outputs, targets = unpack(state)
-                for one in objects:
-                    one.update(outputs, targets)
-
-    if objects:
-        await asyncio.to_thread(take)
-
-
-async def computed(metrics: Mapping[str, Metric] | None) -> dict[str, float]:
-    """What the objects among the metrics give.
-
-    Raises:
-        TypeError: Something else than a number.
+    Args:
+        metrics: All metrics by name.
     """
-    objects = {name: one for name, one in (metrics or {}).items() if isinstance(one, Collecting)}
-    values = await asyncio.to_thread(lambda: {name: one.compute() for name, one in objects.items()}) if objects else {}
-    return {name: _number(name, value, "one number") for name, value in values.items()}
+
+    def __init__(self, metrics: Mapping[str, Metric] | None) -> None:
+        self._objects = {name: one for name, one in (metrics or {}).items() if isinstance(one, Collecting)}
+
+    async def _each(self, call: Callable[[Collecting], Any]) -> dict[str, Any]:
+        if not self._objects:
+            return {}
+        return await asyncio.to_thread(lambda: {name: call(one) for name, one in self._objects.items()})
+
+    async def reset(self) -> None:
+        """An evaluation begins."""
+        await self._each(methodcaller("reset"))
+
+    async def update(self, collected: Iterable[State]) -> None:
+        """Give them outputs and targets of some samples."""
+        for state in collected:
+            outputs, targets = unpack(state)
+            await self._each(methodcaller("update", outputs, targets))
+
+    async def compute(self) -> dict[str, float]:
+        """What they give.
+
+        Raises:
+            TypeError: Something else than a number.
+        """
+        values = await self._each(methodcaller("compute"))
+        return {name: _number(name, value, "one number") for name, value in values.items()}
 
 
 def _number(name: str, value: Any, allowed: str) -> float:

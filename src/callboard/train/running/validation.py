@@ -9,7 +9,7 @@ import msgspec
 
 from callboard.actors.errors import returned
 from callboard.train.batches import Batch, rows_of
-from callboard.train.replicas.measuring import LOSS, Measures, Metric, added, collected, computed, packed
+from callboard.train.replicas.measuring import LOSS, Collectors, Measures, Metric, added, packed
 from callboard.train.running.feed import Feed
 from callboard.train.running.plateau import ReduceLROnPlateau
 from callboard.train.running.sampling import Cursor, passes
@@ -41,7 +41,8 @@ async def evaluate(
         measure: Gives loss and metrics of a batch.
     """
     code, began, samples = packed(metrics), time.perf_counter_ns(), 0
-    await collected(metrics, None)
+    collectors = Collectors(metrics)
+    await collectors.reset()
     measures = Measures({})
     feed = Feed(passes(source, Cursor(), 1, sys.maxsize), source.interrupt)
     try:
@@ -49,14 +50,14 @@ async def evaluate(
             if read.arrays is not None and rows_of(read.arrays):
                 samples += rows_of(read.arrays)
                 found = await measure(read.arrays, code)
-                await collected(metrics, found.collected)
+                await collectors.update(found.collected)
                 measures = added([measures, Measures(found.sums)])
     finally:
         await feed.close()
     if not samples:
         raise ValueError("evaluate: the data has no samples")
     means = {name: value / samples for name, value in measures.sums.items()}
-    loss, whole = means.pop(LOSS), await computed(metrics)
+    loss, whole = means.pop(LOSS), await collectors.compute()
     micros = (time.perf_counter_ns() - began) // 1000
     return Evaluation(step=step, loss=loss, samples=samples, micros=micros, metrics=means | whole)
 
