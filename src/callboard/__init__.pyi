@@ -377,8 +377,10 @@ from callboard.train.pipeline.schedules.simulation import PipelineTimeline as Pi
 from callboard.train.pipeline.schedules.simulation import simulate_pipeline as simulate_pipeline
 from callboard.train.pipeline.trainer import PipelineParallelTrainer as PipelineParallelTrainer
 from callboard.train.running.history import History as History
+from callboard.train.running.loggers import CsvLogger as CsvLogger
 from callboard.train.running.loggers import JsonLinesLogger as JsonLinesLogger
 from callboard.train.running.loggers import TensorBoardLogger as TensorBoardLogger
+from callboard.train.running.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from callboard.train.running.run import TrainingRun as TrainingRun
 from callboard.train.stats import Evaluation as Evaluation
 from callboard.train.stats import StepRecovery as StepRecovery

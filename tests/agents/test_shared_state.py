@@ -136,6 +136,16 @@ async def test_snapshots_do_not_change() -> None:
         before.value[0] = 1
 
 
+async def test_arrays_that_were_written_are_the_states_own() -> None:
+    shared, one = cb.SharedGpuStateCoordinator({"a": np.zeros(2)}), np.ones(2)
+    async with shared.writing(region="a") as token:
+        shared.write(token, one)
+    async with shared.writing() as token:
+        shared.write(token, {**shared.read(token), "b": one})
+    one[:] = 9
+    assert {name: array.tolist() for name, array in shared.snapshot().value.items()} == {"a": [1, 1], "b": [1, 1]}
+
+
 async def test_compare_and_swap_by_version() -> None:
     shared = cb.SharedGpuStateCoordinator(0)
     assert await shared.compare_and_swap(0, 7, "a")
@@ -379,6 +389,10 @@ async def test_a_lost_device_costs_the_writes_since_the_last_copy() -> None:
         assert await shared.backup() == 1
         shared.write(token, np.full(4, 2, "f4"))
         bare = cb.SharedGpuStateCoordinator(gpu.zeros(4, "f32"), device=gpu, backup_every=None)
+        mixed = cb.SharedGpuStateCoordinator({"far": gpu.zeros(4), "near": np.zeros(2)}, device=gpu, backup_every=None)
+        await mixed.backup()
+        async with mixed.writing(region="near") as near:
+            mixed.apply(near, lambda part: part.fill(7))
         generation = gpu.generation
         await lose(gpu)
         with pytest.raises(cb.StateLost, match="made again of version 1") as caught:
@@ -391,3 +405,9 @@ async def test_a_lost_device_costs_the_writes_since_the_last_copy() -> None:
         assert shared.stats().lost == 1
         with pytest.raises(cb.StateLost, match="attach it again"):
             bare.snapshot()
+        with pytest.raises(cb.StateLost, match="made again of version 0"):
+            mixed.snapshot()
+        again = mixed.snapshot().value  # of that version, both; what was on the host is there
+        assert (await again["far"].get()).tolist() == [0, 0, 0, 0]
+        assert isinstance(again["near"], np.ndarray)
+        assert again["near"].tolist() == [0, 0]

@@ -34,3 +34,30 @@ async def test_a_lost_device_costs_at_most_the_steps_since_the_snapshot() -> Non
             assert one.stats.losses == 1, name
             assert 0 < one.stats.lost_frames <= one.every, name
             assert other.stats.losses == 0, name
+
+
+async def test_what_the_caller_writes_after_a_call_is_not_in_the_repeat() -> None:
+    frame = np.ones((6, 6), "f4")
+    async with cb.device("cpu", isolation="process") as gpu:
+        matrix = cb.GpuSparseStructureActor(gpu, 6, 6)
+        matrix.set_entries(range(6), range(6), np.ones(6))
+        pipe = cb.ImageFilterPipeline(gpu, np.ones((1, 1)))
+        analysis = cb.MultiPassAnalysisActor(gpu, {"sum": lambda gpu, one: gpu.xp.sum(one)})
+        calls = (
+            lambda: matrix.spmm(frame),
+            lambda: pipe.process(frame),
+            lambda: analysis.analyze(frame),
+            lambda: cb.ReductionAnalysisActor(gpu).reduce("sum", frame),
+        )
+        for call in calls:  # what they load is loaded before the loss
+            await call()
+        pid = gpu.health().host_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        begun = [asyncio.ensure_future(call()) for call in calls]
+        await asyncio.sleep(0)
+        frame[:] = 9.0
+        product, image, sums, total = await asyncio.gather(*begun)
+    assert product.tolist() == image.tolist() == np.ones((6, 6)).tolist()
+    assert sums == {"sum": 36.0}
+    assert total == 36.0

@@ -1,5 +1,6 @@
 """Loggers: what they are told, a file of JSON lines, TensorBoard, and one that fails."""
 
+import csv
 import json
 import logging
 import sys
@@ -29,16 +30,38 @@ async def run(loggers: Any, steps: int = 2) -> cb.History:
 
 async def test_a_file_has_a_line_for_each_step_and_evaluation(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "run.jsonl"
-    logger = cb.JsonLinesLogger(path)
-    history = await run([logger])
+    logger, table = cb.JsonLinesLogger(path), cb.CsvLogger(tmp_path / "run.csv")
+    history = await run([logger, table])
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 1, 2, 2]
     assert [line["loss"] for line in lines[::2]] == history.losses
     assert [line["validation/loss"] for line in lines[1::2]] == [one.loss for one in history.evaluations]
     assert lines[0]["lr"] == 0.5
     assert lines[0].keys() == {"step", "loss", "grad_norm", "lr", "samples_per_second", "seconds"}
-    await run([logger], 1)  # goes on in the same file
+    rows = list(csv.DictReader((tmp_path / "run.csv").read_text().splitlines()))
+    assert [(int(row["step"]), float(row["value"])) for row in rows if row["name"] == "loss"] == [
+        (one.step, one.loss) for one in history.steps
+    ]
+    assert [float(row["value"]) for row in rows if row["name"] == "validation/loss"] == [
+        one.loss for one in history.evaluations
+    ]
+    await run([logger, table], 1)  # goes on in the same file
     assert len(path.read_text().splitlines()) == 6
+    assert (tmp_path / "run.csv").read_text().count("step,name,value\n") == 1
+
+
+async def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    history = await run([cb.TensorBoardLogger(tmp_path)], 3)
+    resumed = cb.TensorBoardLogger(tmp_path)
+    resumed(2, {"loss": 7.0})
+    resumed.close()
+    found = reading.EventAccumulator(str(tmp_path)).Reload()
+    scalars = [(event.step, event.value) for event in found.Scalars("loss")]
+    assert scalars == [(1, pytest.approx(history.losses[0])), (2, 7.0)]  # what came after is hidden
+    validation = [event.value for event in found.Scalars("validation/loss")]
+    assert validation == pytest.approx([one.loss for one in history.evaluations][: len(validation)])
+    assert validation
 
 
 async def test_a_logger_that_fails_is_reported_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:

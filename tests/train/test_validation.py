@@ -26,6 +26,23 @@ def accuracy(outputs: Any, targets: Any) -> Any:
     return (outputs.argmax(1) == targets).double().mean()
 
 
+class MacroF1:
+    """Mean of the classes' F1, which is no mean over the samples; its methods are those of torchmetrics."""
+
+    def reset(self) -> None:
+        self.pairs: list[Any] = []
+
+    def update(self, outputs: Any, targets: Any) -> None:
+        assert outputs.device.type == targets.device.type == "cpu"
+        self.pairs.append((outputs.argmax(1), targets))
+
+    def compute(self) -> Any:
+        found, wanted = (torch.cat(some) for some in zip(*self.pairs, strict=True))
+        right = [((found == one) & (wanted == one)).sum() for one in range(3)]
+        total = [(found == one).sum() + (wanted == one).sum() for one in range(3)]
+        return torch.stack([2 * a / b for a, b in zip(right, total, strict=True)]).mean()
+
+
 @pytest.fixture
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[cb.Device]]:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
@@ -37,12 +54,15 @@ def trainer(devices: Any, model: Any = mlp, **settings: Any) -> cb.DataParallelT
     return cb.DataParallelTrainer(model, devices=devices, **{"loss": CROSS, "optimizer": ADAM, **settings})
 
 
-def expected(model: Any) -> tuple[float, float]:
+def expected(model: Any) -> tuple[float, float, float]:
     """In one process, all at once."""
     with torch.no_grad():
         outputs = model.eval()(torch.as_tensor(X))
         loss = nn.functional.cross_entropy(outputs, torch.as_tensor(Y))
-    return float(loss), float(accuracy(outputs, torch.as_tensor(Y)))
+    whole = MacroF1()
+    whole.reset()
+    whole.update(outputs, torch.as_tensor(Y))
+    return float(loss), float(accuracy(outputs, torch.as_tensor(Y))), float(whole.compute())
 
 
 class Functional(nn.Module):
@@ -107,12 +127,13 @@ async def test_means_are_those_of_one_process_and_training_is_as_without(pair: l
     async with opened as training:
         losses = [(await training.step((X, Y))).loss for _ in range(2)]
         plain.load_state_dict(await training.state_dict())
-        loss, share = expected(plain)
+        loss, share, f1 = expected(plain)
         for size in (10, None):  # the last batch has 7
-            found = await training.evaluate((X, Y), batch_size=size, metrics={"accuracy": accuracy})
+            metrics = {"accuracy": accuracy, "f1": MacroF1()}
+            found = await training.evaluate((X, Y), batch_size=size, metrics=metrics)
             assert (found.step, found.samples) == (2, ROWS)
             assert found.loss == pytest.approx(loss, abs=1e-6)
-            assert found.metrics == {"accuracy": pytest.approx(share, abs=1e-9)}
+            assert found.metrics == {"accuracy": pytest.approx(share, abs=1e-9), "f1": pytest.approx(f1, abs=1e-6)}
         after = await training.state_dict()
         assert all(torch.equal(after[name], value) for name, value in plain.state_dict().items())
         losses.append((await training.step((X, Y))).loss)
@@ -156,11 +177,33 @@ async def test_a_model_that_gives_its_loss_and_metrics_of_the_batch(pair: list[c
         assert 0 <= found.metrics["accuracy"] <= 1
 
 
+class NoNumber(MacroF1):
+    def compute(self) -> Any:
+        return "x"
+
+
+async def test_metrics_of_torchmetrics(pair: list[cb.Device]) -> None:
+    torchmetrics = pytest.importorskip("torchmetrics")
+    metrics = {
+        "f1": torchmetrics.F1Score(task="multiclass", num_classes=3, average="macro"),
+        "auc": torchmetrics.AUROC(task="multiclass", num_classes=3),
+    }
+    plain = mlp()
+    async with trainer(pair) as training:
+        plain.load_state_dict(await training.state_dict())
+        found = await training.evaluate((X, Y), batch_size=10, metrics=metrics)
+    with torch.no_grad():
+        outputs = plain(torch.as_tensor(X))
+    wanted = {name: float(metric(outputs, torch.as_tensor(Y))) for name, metric in metrics.items()}
+    assert found.metrics == pytest.approx(wanted, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [
         ({"metrics": {"loss": accuracy}}, "metrics has the name 'loss'"),
         ({"metrics": {"a": 3}}, r"metrics\['a'\] is 3"),
+        ({"metrics": {"a": NoNumber()}}, r"metrics\['a'\] returned 'x'; it must return one number"),
         ({"metrics": {"a": lambda outputs, targets: "x"}}, r"metrics\['a'\] returned 'x'; it must return one number"),
         ({"metrics": {"a": lambda outputs, targets: outputs}}, r"metrics\['a'\] returned"),
         ({"monitor": lambda found: "x"}, "monitor returned 'x'"),
@@ -249,7 +292,8 @@ async def test_a_device_that_is_lost_in_validation_changes_no_number(
                 os.kill(os.getpid(), signal.SIGKILL)
         return accuracy(outputs, targets)
 
-    settings: Any = {"batch_size": 9, "epochs": 3, "validate": (X, Y), "metrics": {"accuracy": killing}}
+    metrics = {"accuracy": killing, "f1": MacroF1()}
+    settings: Any = {"batch_size": 9, "epochs": 3, "validate": (X, Y), "metrics": metrics}
     async with cb.System() as system:
         devices = [await system.device(f"cpu:{rank}", isolation="thread") for rank in range(2)]
         opened, _ = kind(devices)

@@ -180,13 +180,14 @@ async def test_a_lost_device_changes_no_number(devices: list[cb.Device], monkeyp
 async def test_devices_killed_at_random_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
     data, draw = batches(24, 7), random.Random(5)
-    names = ["cpu:0", "cpu:1"]
-    async with trainer(names, model=dropping) as training:
-        calm = await killing(training, data, {})
-        expected = await training.state_dict()
     kills = {number: draw.choice([[0], [1], [0, 1]]) for number in range(3, 24, 5)}
-    async with trainer(names, model=dropping, snapshot_every=4) as training:
-        disturbed = await killing(training, data, kills)
-        found = await training.state_dict()
+    async with cb.System() as system:  # a device that stopped for good would change the dropout of the others
+        hosts = [await system.device(f"cpu:{rank}", isolation="process", max_restarts=None) for rank in range(2)]
+        async with trainer(hosts, model=dropping) as training:
+            calm = await killing(training, data, {})
+            expected = await training.state_dict()
+        async with trainer(hosts, model=dropping, snapshot_every=4) as training:
+            disturbed = await killing(training, data, kills)
+            found = await training.state_dict()
     assert numbers(disturbed) == numbers(calm)
     assert same(expected, found)

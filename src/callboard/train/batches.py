@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "as_arrays", "copied", "is_arrays", "own", "part", "rows_of", "shares", "tokens_of"]
+__all__ = ["Batch", "as_arrays", "copied", "is_arrays", "part", "rows_of", "shares", "tokens_of"]
 
 Batch = Any
 """Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
@@ -16,15 +16,19 @@ ARRAYS = "__array__", "__array_interface__", "__dlpack__", "typecode"
 """Attributes of which an array has one."""
 
 
-def as_arrays(batch: Batch) -> Batch:
+def as_arrays(batch: Batch, *, copy: bool = False) -> Batch:
     """The same batch with NumPy arrays in place of tensors and lists of numbers.
 
     A list of arrays or tensors, as a ``DataLoader`` gives them, is read as a tuple.
 
+    Args:
+        batch: The batch.
+        copy: In memory of their own: the caller may write its next batch where this one is.
+
     Raises:
         TypeError: It holds something that is no array of numbers; the text says where.
     """
-    return _mapped(batch, "batch")
+    return _mapped(batch, "batch", copy)
 
 
 def is_arrays(value: Any) -> bool:
@@ -32,13 +36,13 @@ def is_arrays(value: Any) -> bool:
     return isinstance(value, tuple | list | dict) or any(hasattr(value, name) for name in ARRAYS)
 
 
-def _mapped(value: Any, where: str) -> Any:
+def _mapped(value: Any, where: str, copy: bool) -> Any:
     if isinstance(value, tuple) or _is_row(value):
-        return tuple(_mapped(item, f"{where}[{at}]") for at, item in enumerate(value))
+        return tuple(_mapped(item, f"{where}[{at}]", copy) for at, item in enumerate(value))
     if isinstance(value, dict):
-        return {key: _mapped(item, f"{where}[{key!r}]") for key, item in value.items()}
+        return {key: _mapped(item, f"{where}[{key!r}]", copy) for key, item in value.items()}
     if hasattr(value, "detach"):  # a tensor of torch
-        value = _of_tensor(value.detach(), where)
+        value, copy = _of_tensor(value.detach(), where, copy), False
     if np.ma.isMaskedArray(value):
         raise TypeError(f"{where} is a masked array, whose mask would be lost; fill it first: {where}.filled(0)")
     try:
@@ -50,7 +54,7 @@ def _mapped(value: Any, where: str) -> Any:
         raise TypeError(f"{where} is {value!r:.60}, of dtype {array.dtype}; pass arrays of numbers")
     if not array.ndim:
         raise TypeError(f"{where} is the single number {value!r:.60}; an array of a batch has an axis for the samples")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array.astype(array.dtype.newbyteorder("="), copy=copy)
 
 
 def _is_row(value: Any) -> bool:
@@ -58,13 +62,13 @@ def _is_row(value: Any) -> bool:
     return isinstance(value, list) and any(getattr(item, "shape", ()) for item in value)
 
 
-def _of_tensor(tensor: Any, where: str) -> Any:
-    if str(tensor.dtype) == "torch.bfloat16":  # unknown to NumPy
-        tensor = tensor.float()
+def _of_tensor(tensor: Any, where: str, copy: bool) -> Any:
+    import torch
+
+    dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype  # NumPy has no bf16
     try:
-        if tensor.is_shared():  # memory of a loader's workers, which have little of it
-            tensor = tensor.clone()
-        return tensor.cpu().numpy()
+        own = copy or tensor.is_shared()  # memory of a loader's workers, which have little of it
+        return tensor.to("cpu", dtype, copy=own).numpy()
     except (TypeError, RuntimeError) as error:  # a sparse one, one without data, ...
         raise TypeError(f"{where} is a tensor that no array can be made of: {error}") from error
 
@@ -91,11 +95,6 @@ def tokens_of(batch: Batch) -> int | None:
 def part(batch: Batch, rows: Any) -> Batch:
     """The samples of ``rows``: a slice, or an array of their numbers."""
     return _each(batch, lambda array: array[rows])
-
-
-def own(batch: Batch) -> Batch:
-    """The same arrays in memory of their own."""
-    return _each(batch, np.copy)
 
 
 def _each(batch: Batch, function: Callable[[Any], Any]) -> Batch:

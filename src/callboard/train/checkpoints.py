@@ -66,6 +66,7 @@ def _write(folder: Path, state: State, cursor: Cursor) -> Path:
         "order": torch.tensor(list(cursor.order), dtype=torch.uint8),
         "best": cursor.best,
         "waited": cursor.waited,
+        "factor": cursor.factor,
         "others": {name: value for name, value in model.items() if not isinstance(value, torch.Tensor)},
     }
     tensors = {name: value.contiguous() for name, value in model.items() if isinstance(value, torch.Tensor)}
@@ -220,7 +221,8 @@ def _read(place: Path) -> tuple[State, Cursor]:
     own = {**model, **rest["others"]}, rest["optimizer"], _rates(rest["rates"])
     numbers = ("step", "updates", "epoch", "batch", "waited")
     step, updates, epoch, batch, waited = (_number(rest[name], int) for name in numbers)
-    cursor = Cursor(epoch, batch, rest["order"].numpy().tobytes(), float(rest["best"]), waited)
+    factor = _number(rest["factor"], float)
+    cursor = Cursor(epoch, batch, rest["order"].numpy().tobytes(), float(rest["best"]), waited, factor)
     return pack_host(own, step, updates), cursor
 
 

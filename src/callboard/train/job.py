@@ -1,5 +1,6 @@
 """``Job``: what each replica is told to train, and how."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -20,7 +21,7 @@ class Job:
         optimizer: See :class:`.OptimizerKind`.
         loss: See :class:`.LossKind`; None: the model gives its loss itself.
         gradient_clip: Largest L2 norm of the whole gradient; None: any.
-        schedule: Factor of the step size by the number of updates before; None: 1.
+        schedule: Factor of the step size by the number of updates before, or a :class:`.ReduceLROnPlateau`; None: 1.
         micro_batch_size: Samples that a replica computes at once; their gradients add up. None: all of its part.
         precision: ``"f32"``: the model's own dtypes. ``"bf16"``: forward and loss under autocast; weights stay as they
             are.
@@ -59,6 +60,17 @@ class Job:
             raise ValueError(f"{trainer}: micro_batch_size is {self.micro_batch_size}; it is at least 1, or None")
         if self.precision not in PRECISIONS:
             raise ValueError(f"{trainer}: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
+
+    def factor(self, updates: int) -> float:
+        """Factor of the step size after so many updates.
+
+        Raises:
+            ValueError: The schedule gave something else.
+        """
+        factor = 1.0 if self.schedule is None else float(self.schedule(updates))
+        if not 0 <= factor < math.inf:
+            raise ValueError(f"schedule gave {factor} for update {updates}; it is a finite factor, at least 0")
+        return factor
 
     def with_threads(self, threads: int | None) -> Self:
         """The same job with that number of threads."""

@@ -27,13 +27,11 @@ class Trainer(Steps):
     """Base of the trainers, with what all of them do beside single steps.
 
     Attributes:
-        cursor: Where a run is.
         resumed: Where the checkpoint was that the trainer went on from last.
         stopping: A run is to end after its step.
         feed: The data of a run that goes on.
     """
 
-    cursor = Cursor()
     resumed: Cursor | None = None
     stopping = False
     feed: Feed[Any] | None = None
@@ -48,9 +46,11 @@ class Trainer(Steps):
         Args:
             data: As for :meth:`fit`; arrays and data sets are read in their order.
             batch_size: Samples of a batch; None: 64, where the data does not give batches itself.
-            metrics: Functions of the model's outputs and the targets (tensors on the device), by name. Each gives the
-                mean over its samples; those of all batches are weighed by their samples. They travel to the devices.
-                With ``loss=None``, they get what the model gave, and the batch.
+            metrics: By name, functions of the model's outputs and the targets (tensors on the device), which travel to
+                the devices. Each gives the mean over its samples; those of all batches are weighed by their samples. Or
+                objects with ``reset``, ``update`` and ``compute``, such as those of torchmetrics, for what is no mean:
+                they get outputs and targets as tensors of the host, here. With ``loss=None``, metrics get what the
+                model gave, and the batch.
 
         Raises:
             TypeError, ValueError: Data or metrics that cannot be.
@@ -140,7 +140,7 @@ class Trainer(Steps):
             checkpoint_every=checkpoint_every,
             keep=keep,
         )
-        return await fit(self, data, settings, self._job.seed, progress, on_step)
+        return await fit(self, data, settings, self._job, progress, on_step)
 
     def stop(self) -> None:
         """Have :meth:`fit` end after the step that is being done, with a checkpoint if it writes any. Any thread."""

@@ -4,7 +4,7 @@ import copy
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,10 +69,10 @@ class SharedValue:
     def replace(self, region: Region, value: Any) -> None:
         """Write a value to a region."""
         if region is None and not isinstance(self.value, np.ndarray | GpuRef):
-            self._new(value)
+            self._new(_each(value, _owned))
         elif isinstance(region, str):
             parts: Any = self.value
-            self._new({**parts, region: value})
+            self._new({**parts, region: _owned(value)})
         else:
             self.apply(region, lambda part: self._assign(part, value))
 
@@ -97,17 +97,11 @@ class SharedValue:
     def _own(self) -> None:
         """Copy what a snapshot shares."""
         if self._views:
-            self.value = self._each(self._copied)
+            self.value = _each(self.value, self._copied)
             self._views.clear()
 
     def _copied(self, value: Any) -> Any:
         return self._device.copy(value) if isinstance(value, GpuRef) else copy.deepcopy(value)
-
-    def _each(self, function: Callable[[Any], Any]) -> Any:
-        """The value, with each array of a dict, or the one that it is, replaced."""
-        if isinstance(self.value, dict):
-            return {key: function(item) for key, item in self.value.items()}
-        return function(self.value)
 
     @property
     def _refs(self) -> list[GpuRef[Any]]:
@@ -121,7 +115,10 @@ class SharedValue:
         if self._refs:
             view = self.snapshot()
             items = view.value.items() if isinstance(view.value, dict) else [("", view.value)]
-            contents = {key: await item.get() if isinstance(item, GpuRef) else item for key, item in items}
+            contents = {
+                key: _OnHost(await item.get()) if isinstance(item, GpuRef) else copy.deepcopy(item)
+                for key, item in items
+            }
             self._kept = view.version, contents if isinstance(view.value, dict) else contents[""]
             return view.version
         return self.version
@@ -137,7 +134,27 @@ class SharedValue:
             return StateLost(f"{where}; attach it again", ref.generation, self.version)
         version, contents = self._kept
         lost = StateLost(f"{where}; it was made again of version {version}", ref.generation, self.version, version)
-        self.value = contents
-        self.value = self._each(lambda item: self._device.put(item) if isinstance(item, np.ndarray) else item)
+        self.value = _each(contents, self._made_again)
         self.version += 1
         return lost
+
+    def _made_again(self, kept: Any) -> Any:
+        return self._device.put(kept.array) if isinstance(kept, _OnHost) else copy.deepcopy(kept)
+
+
+class _OnHost(NamedTuple):
+    """The copy of a ref."""
+
+    array: Any
+
+
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The value, with each item of a dict, or the one that it is, replaced."""
+    if isinstance(value, dict):
+        return {key: function(item) for key, item in value.items()}
+    return function(value)
+
+
+def _owned(value: Any) -> Any:
+    """An array in memory of its own; writes to a region of it are in place."""
+    return value.copy() if isinstance(value, np.ndarray) else value

@@ -125,7 +125,7 @@ class ClothSimulationActor(Simulation[ClothConfig, ClothSnapshot]):
         arrays = {name: array.copy() for name, array in self._first.items()}
         arrays["x"] = np.ascontiguousarray(x.T)
         if velocities is not None:
-            arrays["v"] = np.ascontiguousarray(velocities.T)
+            arrays["v"] = np.array(velocities.T, order="C")
         return self.config, arrays
 
     def _snapshot_of(self, kept: Kept[ClothConfig]) -> ClothSnapshot:

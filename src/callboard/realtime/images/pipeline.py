@@ -107,7 +107,7 @@ class ImageFilterPipeline(Asked):
         shape = _shape_of(array, self._first)
         whole = array.reshape(shape)
         part, inner = self._part(shape, roi)
-        sent = np.ascontiguousarray(whole[:, part[0], part[1]])
+        sent = np.array(whole[:, part[0], part[1]], order="C")  # the caller may write the next one into it
         found = await self._found(sent)
         found = found[:, inner[0], inner[1]]
         found = found[0, :, :, 0] if array.ndim == 2 else found[0] if array.ndim == 3 else found

@@ -106,6 +106,8 @@ class MultiPassAnalysisActor(Asked):
             raise ShapeError(f"frame has shape {list(sent.shape)}; roi and tiles need rows and columns")
         if roi is not None:
             sent = sent[_part(sent.shape, roi)]
+        if not isinstance(sent, GpuRef):
+            sent = np.array(sent, order="C")  # the caller may write the next one into it
         if tiles is None:
             return await self._analyzed(sent)
         down, across = (count(f"tiles[{n}]", tiles[n], most=sent.shape[n]) for n in (0, 1))

@@ -89,7 +89,7 @@ class ReductionAnalysisActor(Asked):
         for kind in kinds:
             if kind not in get_args(ReductionKind):
                 raise ValueError(f"kind is {kind!r}; use one of {', '.join(map(repr, get_args(ReductionKind)))}")
-        sent = data if isinstance(data, GpuRef) else np.ascontiguousarray(data)
+        sent = data if isinstance(data, GpuRef) else np.array(data, order="C")  # the caller may write to it
         if not isinstance(sent, GpuRef) and sent.dtype.kind not in "fiub":
             raise TypeError(f"data has dtype {sent.dtype}; pass real numbers")
         if 0 in sent.shape:

@@ -209,7 +209,7 @@ class GpuSparseStructureActor(Asked):
             raise ShapeError(f"x has shape {list(array.shape)}; expected {expected}")
         if not np.can_cast(array.dtype, dtype, "same_kind"):
             raise TypeError(f"x has dtype {array.dtype}; this matrix is {dtype}")
-        return np.ascontiguousarray(array, dtype)
+        return np.array(array, dtype, order="C")  # the caller may write to its own
 
     async def _product(self, x: NDArray[Any], transpose: bool) -> NDArray[Any]:
         async def run() -> Any:

@@ -20,7 +20,7 @@ from callboard.train.pipeline.shapes import apart, joined
 from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Worker
 from callboard.train.replicas.calls import every
-from callboard.train.replicas.measuring import added
+from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.replica import Update
 from callboard.train.states import Kept, State, check_alike
@@ -102,7 +102,7 @@ class Crew(Participants[Worker]):
         check_alike(states)
         return Kept(states, self._stages)
 
-    async def take(self, number: int, batch: Batch) -> Update:
+    async def take(self, number: int, batch: Batch, factor: float) -> Update:
         try:
             finished = await self._passed(number, self._cut(batch))
             loss = sum(one.loss for one in finished) / rows_of(batch)
@@ -110,7 +110,7 @@ class Crew(Participants[Worker]):
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
             self.begun = max(self.begun, number)
             updates: list[Update] = await every(
-                worker.call(Worker.update, number, norm, loss) for worker in self.actors
+                worker.call(Worker.update, number, factor, norm, loss) for worker in self.actors
             )
         except BaseException:  # also a cancelled step leaves stages apart
             self.doubt()
@@ -126,13 +126,13 @@ class Crew(Participants[Worker]):
         dtype = next(stage.dtype for stage in self._stages if stage.dtype)
         return self._plan.cut(batch, ports, self._stages[0].entry, dtype, len(self.devices))
 
-    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> Measures:
         try:
             finished = await self._passed(step, self._cut(batch), evaluating=Evaluating(step, metrics))
         except BaseException:  # also a cancelled one leaves stages apart
             self.doubt()
             raise
-        return added(one.sums for one in finished)
+        return added(one.measures for one in finished if one.measures is not None)
 
     async def _passed(
         self, number: int, micros: list[MicroBatch], *, count: bool = False, evaluating: Evaluating | None = None

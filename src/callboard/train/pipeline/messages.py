@@ -9,6 +9,7 @@ import msgspec
 from callboard.train.job import Job
 from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.values import Value
+from callboard.train.replicas.measuring import Measures
 
 __all__ = ["Assigned", "Described", "Evaluating", "Finished", "Outputs"]
 
@@ -88,11 +89,11 @@ class Finished(msgspec.Struct, frozen=True):
         norms: Of the gradient of each weight; their sum does not depend on where the model is cut.
         micros: Microseconds in which it computed.
         flops: Operations, if they were counted.
-        sums: Loss and metrics of an evaluation, each multiplied by the number of samples, on the last stage's device.
+        measures: Of an evaluation, on the last stage's device.
     """
 
     loss: float
     norms: list[float]
     micros: int
     flops: int
-    sums: dict[str, float] = {}
+    measures: Measures | None = None

@@ -17,11 +17,11 @@ from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
-from callboard.train.replicas.measuring import added, measured
+from callboard.train.replicas.measuring import Measures, added, measured
 from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
-from callboard.train.states import State
+from callboard.train.states import State, pack
 
 __all__ = ["Worker"]
 
@@ -107,7 +107,7 @@ class Worker(ResidentActor):
         if evaluating is not None and self._done.step != evaluating.step:
             raise ContextLost("the stages of this device were made again, and have no weights yet")
         self._evaluating = evaluating
-        self._sums: dict[str, float] = {}
+        self._measures: list[Measures] = []
         self._counter = None
         if count:
             from torch.utils.flop_counter import FlopCounterMode
@@ -172,12 +172,14 @@ class Worker(ResidentActor):
         wanted = outputs if self._loss_of is None else self._on_device(targets)
         mean = self._mean_loss(outputs, wanted)
         if self._evaluating is not None:
-            own = measured(self._evaluating.metrics, outputs, wanted, mean, count)
-            self._sums = added([self._sums, own])
+            self._measures.append(measured(self._evaluating.metrics, outputs, wanted, mean, count, self._collected))
         else:
             stage.backward_from(micro, [mean * (count / total)])
             self._loss += mean.detach().double() * count
         return Outputs(None, [])
+
+    def _collected(self, own: Any) -> State:
+        return pack(own, self._done.step, 0, self._ctx.host, self._device)
 
     def backward(
         self, split: bool, number: int, micro: int, gradients: list[Value | None], so_far: list[Value | None]
@@ -208,21 +210,24 @@ class Worker(ResidentActor):
         if self._evaluating is not None:
             with self._in_step():
                 self._open = False
-            return Finished(0.0, [], self._micros, 0, self._sums)
+            return Finished(0.0, [], self._micros, 0, added(self._measures))
         with self._in_step():
             norms = [norm for stage in self._stages.values() for norm in stage.norms()]
             loss = float(self._loss)
         return Finished(loss, norms, self._micros, self._flops)
 
-    def update(self, step: int, norm: float, loss: float) -> Update:
+    def update(self, step: int, factor: float, norm: float, loss: float) -> Update:
         """Take the step, unless the norm of the whole gradient is not finite.
 
         Args:
             step: Its number.
+            factor: Of the step size, beside that of the schedule.
             norm: L2 norm of the gradient of the whole model.
             loss: Mean loss of the batch.
         """
-        clip, factor, lr = self._assigned.job.gradient_clip, self._factor(), math.nan
+        job, lr = self._assigned.job, math.nan
+        factor *= job.factor(next(iter(self._stages.values())).updates)
+        clip = job.gradient_clip
         with self._in_step():
             self._open = False
         skipped = not math.isfinite(norm)
@@ -291,14 +296,6 @@ class Worker(ResidentActor):
         if isinstance(value, dict):
             return {key: self._on_device(item) for key, item in value.items()}
         return arrived(value, self._device)
-
-    def _factor(self) -> float:
-        schedule = self._assigned.job.schedule
-        updates = next(iter(self._stages.values())).updates
-        factor = 1.0 if schedule is None else float(schedule(updates))
-        if not 0 <= factor < math.inf:
-            raise ValueError(f"schedule gave {factor} for update {updates}; it is a finite factor, at least 0")
-        return factor
 
     # -- weights -------------------------------------------------------------------------------------------------------
 

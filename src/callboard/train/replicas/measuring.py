@@ -1,72 +1,150 @@
-"""Metrics: functions of outputs and targets, on their way to the devices, and what they give there."""
+"""Metrics: functions of outputs and targets on the devices, objects that collect both on the host."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from operator import methodcaller
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from callboard.actors.errors import returned
 from callboard.device.protocol.residents.code import dumps, loads
+from callboard.train.states import State, unpack
 
-__all__ = ["LOSS", "Metric", "added", "measured", "packed"]
+__all__ = ["LOSS", "Collecting", "Collectors", "Measures", "Metric", "added", "measured", "packed"]
 
-Metric = Callable[[Any, Any], Any]
-"""Of outputs and targets, tensors of the device: a number, or a tensor with one; a mean over the samples."""
+
+@runtime_checkable
+class Collecting(Protocol):
+    """A metric that is no mean over the samples, such as those of torchmetrics: F1, AUC. It stays in this process."""
+
+    def reset(self) -> object:
+        """Forget all samples."""
+
+    def update(self, outputs: Any, targets: Any, /) -> object:
+        """Take samples: tensors of the host."""
+
+    def compute(self) -> Any:
+        """The metric of all samples: a number, or a tensor with one."""
+
+
+Metric = Callable[[Any, Any], Any] | Collecting
+"""A function of outputs and targets, tensors of the device, that gives their mean over the samples; or an object."""
 
 LOSS = "loss"
 """The name of the loss among the metrics."""
 
 
+class Measures(msgspec.Struct, frozen=True):
+    """What an evaluation gave of some samples.
+
+    Attributes:
+        sums: Loss and metrics, each multiplied by the number of samples.
+        collected: Outputs and targets, if there are objects to take them.
+    """
+
+    sums: dict[str, float]
+    collected: list[State] = []
+
+
 def packed(metrics: Mapping[str, Metric] | None) -> bytes:
-    """Metrics by name, in the form that travels.
+    """Functions by name, and whether there are objects, in the form that travels.
 
     Raises:
-        TypeError, ValueError: Something that is no function, or cannot travel; a name that is taken.
+        TypeError, ValueError: Something that is no metric, or cannot travel; a name that is taken.
     """
-    for name, metric in (metrics or {}).items():
+    given = metrics or {}
+    for name, metric in given.items():
         if type(name) is not str or name == LOSS:
             raise ValueError(f"metrics has the name {name!r}; use a text that is not {LOSS!r}")
-        if not callable(metric):
-            raise TypeError(f"metrics[{name!r}] is {metric!r:.80}; pass a function of outputs and targets")
+        if not callable(metric) and not isinstance(metric, Collecting):
+            what = "pass a function of outputs and targets, or an object with reset, update and compute"
+            raise TypeError(f"metrics[{name!r}] is {metric!r:.80}; {what}")
+    functions = {name: metric for name, metric in given.items() if not isinstance(metric, Collecting)}
     try:
-        return dumps(dict(metrics or {}))
+        return dumps((functions, len(functions) < len(given)))
     except Exception as error:  # whatever the functions hold on to
         raise TypeError(f"metrics cannot be sent to the devices: {error}; pass functions of modules") from error
 
 
 @lru_cache(8)
-def _functions(code: bytes) -> Mapping[str, Metric]:
-    functions: Mapping[str, Metric] = loads(code)
-    return functions
+def _unpacked(code: bytes) -> tuple[Mapping[str, Callable[[Any, Any], Any]], bool]:
+    functions, collects = loads(code)
+    return functions, collects
 
 
-def measured(code: bytes, outputs: Any, targets: Any, loss: Any, count: int) -> dict[str, float]:
-    """Loss and metrics of some samples, each multiplied by their number.
+def measured(
+    code: bytes, outputs: Any, targets: Any, loss: Any, count: int, pack: Callable[[Any], State] | None
+) -> Measures:
+    """Loss and metrics of some samples.
 
     Args:
         code: What :func:`packed` gave.
         outputs, targets: What the metrics are called with.
         loss: Mean loss of the samples.
         count: Their number.
+        pack: Packs tensors of the device for the host; None: another device has the same.
 
     Raises:
         TypeError: A metric gave something else than a number.
     """
-    found = {LOSS: float(loss) * count}
-    for name, metric in _functions(code).items():
-        value = metric(outputs, targets)
-        try:
-            found[name] = float(value) * count
-        except (TypeError, ValueError, RuntimeError):
-            allowed = "one number, the mean over the samples"
-            raise returned(f"metrics[{name!r}]", value, allowed) from None
-    return found
+    functions, collects = _unpacked(code)
+    sums = {LOSS: float(loss) * count}
+    for name, metric in functions.items():
+        sums[name] = _number(name, metric(outputs, targets), "one number, the mean over the samples") * count
+    return Measures(sums, [pack((outputs, targets))] if collects and pack is not None else [])
 
 
-def added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sums of several parts of a batch."""
+def added(parts: Iterable[Measures]) -> Measures:
+    """The measures of several parts of a batch."""
     total: Counter[str] = Counter()
+    collected: list[State] = []
     for part in parts:
-        for name, value in part.items():
+        collected += part.collected
+        for name, value in part.sums.items():
             total[name] += value  # type: ignore[assignment]  # a Counter adds up any numbers
-    return dict(total)
+    return Measures(dict(total), collected)
+
+
+class Collectors:
+    """The objects among the metrics, which a thread calls.
+
+    Args:
+        metrics: All metrics by name.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric] | None) -> None:
+        self._objects = {name: one for name, one in (metrics or {}).items() if isinstance(one, Collecting)}
+
+    async def _each(self, call: Callable[[Collecting], Any]) -> dict[str, Any]:
+        if not self._objects:
+            return {}
+        return await asyncio.to_thread(lambda: {name: call(one) for name, one in self._objects.items()})
+
+    async def reset(self) -> None:
+        """An evaluation begins."""
+        await self._each(methodcaller("reset"))
+
+    async def update(self, collected: Iterable[State]) -> None:
+        """Give them outputs and targets of some samples."""
+        for state in collected:
+            outputs, targets = unpack(state)
+            await self._each(methodcaller("update", outputs, targets))
+
+    async def compute(self) -> dict[str, float]:
+        """What they give.
+
+        Raises:
+            TypeError: Something else than a number.
+        """
+        values = await self._each(methodcaller("compute"))
+        return {name: _number(name, value, "one number") for name, value in values.items()}
+
+
+def _number(name: str, value: Any, allowed: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise returned(f"metrics[{name!r}]", value, allowed) from None

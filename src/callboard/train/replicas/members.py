@@ -11,7 +11,7 @@ from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
 from callboard.train.replicas.calls import every, together
-from callboard.train.replicas.measuring import added
+from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import Kept, State, check_alike, merged
@@ -133,11 +133,12 @@ class Members(Participants[Replica]):
         """What each replica computes of a batch."""
         return [part(batch, share) for share in shares(rows_of(batch), len(self.actors))]
 
-    async def take(self, number: int, batch: Batch) -> Update:
+    async def take(self, number: int, batch: Batch, factor: float) -> Update:
         """Take a step: each replica computes its part, and makes the same update."""
         before, self.begun = self.begun, max(self.begun, number)
         rows, parts = rows_of(batch), self._parts(batch)
-        calls = (replica.call(Replica.take, number, rows, own) for replica, own in zip(self.actors, parts, strict=True))
+        pairs = zip(self.actors, parts, strict=True)
+        calls = (replica.call(Replica.take, number, rows, own, factor) for replica, own in pairs)
         try:
             steps: list[Taken] = await together(calls, self._abort)
         except (ContextLost, DeviceStopped):
@@ -155,7 +156,7 @@ class Members(Participants[Replica]):
         self.micros = tuple(step.micros for step in steps)
         return steps[0].update
 
-    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> Measures:
         parts = zip(self.actors, self._parts(batch), strict=True)
         try:
             return self._sum(
@@ -165,7 +166,7 @@ class Members(Participants[Replica]):
             self.doubt()
             raise
 
-    def _sum(self, parts: list[dict[str, float]]) -> dict[str, float]:
+    def _sum(self, parts: list[Measures]) -> Measures:
         return added(parts)
 
     async def load(self, kept: Kept) -> list[Update]:

@@ -12,6 +12,7 @@ from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
+from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.replica import Update
 from callboard.train.running.laps import Laps
 from callboard.train.states import Kept, State
@@ -94,8 +95,8 @@ class Participants(abc.ABC, Generic[A]):
         """Bring all to one state, now that they are ready; see :meth:`agree`."""
 
     @abc.abstractmethod
-    async def take(self, number: int, batch: Batch) -> Update:
-        """Take a step.
+    async def take(self, number: int, batch: Batch, factor: float) -> Update:
+        """Take a step, whose size is multiplied by the factor.
 
         Raises:
             ContextLost, DeviceStopped: A device was lost.
@@ -103,8 +104,8 @@ class Participants(abc.ABC, Generic[A]):
         """
 
     @abc.abstractmethod
-    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
-        """Loss and metrics of a batch after that step, each multiplied by the number of samples; changes nothing.
+    async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> Measures:
+        """Loss and metrics of a batch after that step; changes nothing.
 
         Args:
             step: The last step.

@@ -18,7 +18,7 @@ from callboard.train.job import Job
 from callboard.train.kinds import loss_in, loss_of, optimizer_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
-from callboard.train.replicas.measuring import added, measured
+from callboard.train.replicas.measuring import Measures, added, measured
 from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.reducer import Reducer
 from callboard.train.replicas.rehearsal import rehearse
@@ -142,13 +142,14 @@ class Replica(ResidentActor):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def take(self, step: int, total: int, batch: Batch) -> Taken:
+    def take(self, step: int, total: int, batch: Batch, factor: float) -> Taken:
         """Take a step together with the other replicas: add the gradients up, and make the update.
 
         Args:
             step: Number of the step; with that of the replica, it decides the random numbers.
             total: Samples of the whole batch.
             batch: This replica's samples; may be none.
+            factor: Of the step size, beside that of the schedule.
         """
         began = time.perf_counter_ns()
         self._restore(step)
@@ -160,7 +161,7 @@ class Replica(ResidentActor):
         micros = (time.perf_counter_ns() - began) // 1000
         whole = self._torch.full((1,), loss, dtype=self._torch.float64, device=self._device)
         self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
-        return Taken(self._updated(step, self._buckets.norm(), float(whole) / total), micros)
+        return Taken(self._updated(step, factor, self._buckets.norm(), float(whole) / total), micros)
 
     def _passes(
         self, total: int, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -195,8 +196,8 @@ class Replica(ResidentActor):
     def _autocast(self) -> Any:
         return self._torch.autocast(self._device.type, self._torch.bfloat16, enabled=self._job.precision == "bf16")
 
-    def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
-        """Loss and metrics of samples in evaluation mode, each multiplied by their number; changes nothing.
+    def evaluate(self, step: int, batch: Batch, metrics: bytes) -> Measures:
+        """Loss and metrics of samples in evaluation mode; changes nothing.
 
         Args:
             step: The last step; this replica must have its weights.
@@ -210,16 +211,26 @@ class Replica(ResidentActor):
             self._restore(begun)
         seeded(seed_of(self._job.seed, "evaluation", step))
         parts = []
+        collect = self._collected if self._collects else None
         self._model.eval()
         try:
             with self._torch.no_grad():
                 for some, count in self._micro_batches(batch):
                     with self._autocast():
                         outputs, targets, loss = self._forward(some)
-                        parts.append(measured(metrics, self._whole_outputs(outputs), targets, loss, count))
+                        outputs = self._whole_outputs(outputs)
+                        parts.append(measured(metrics, outputs, targets, loss, count, collect))
         finally:
             self._model.train()
         return added(parts)
+
+    @property
+    def _collects(self) -> bool:
+        """No other one has the same outputs, and sends them."""
+        return True
+
+    def _collected(self, own: Any) -> State:
+        return pack(own, self._done.step, self._updates, self._ctx.host, self._device)
 
     def _whole_outputs(self, outputs: Any) -> Any:
         """What metrics see."""
@@ -236,9 +247,10 @@ class Replica(ResidentActor):
             buffer.copy_(value)
         return float(counter.get_total_flops()) / max(1, rows_of(batch))
 
-    def _updated(self, step: int, norm: float, loss: float) -> Update:
+    def _updated(self, step: int, factor: float, norm: float, loss: float) -> Update:
         """Take the step with the gradients in the buckets, which have this norm, after this mean loss."""
-        lr = [rate * self._factor() for rate in self._rates]
+        factor *= self._job.factor(self._updates)
+        lr = [rate * factor for rate in self._rates]
         skipped = not math.isfinite(norm)
         if not skipped:
             for group, rate in zip(self._optimizer.param_groups, lr, strict=True):
@@ -288,14 +300,6 @@ class Replica(ResidentActor):
             return {key: self._on_device(item) for key, item in value.items()}
         array = np.asarray(value)
         return copied(array, self._device, self._dtype if array.dtype.kind == "f" else None)
-
-    def _factor(self) -> float:
-        if self._job.schedule is None:
-            return 1.0
-        factor = float(self._job.schedule(self._updates))
-        if not 0 <= factor < math.inf:
-            raise ValueError(f"schedule gave {factor} for update {self._updates}; it is a finite factor, at least 0")
-        return factor
 
     def _restore(self, step: int) -> None:
         """Buffers as they were before the step, if it began already."""

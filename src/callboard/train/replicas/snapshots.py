@@ -14,7 +14,7 @@ COST, SPEED = 5e-3, 1e9
 
 
 class Snapshots:
-    """The last snapshot, and the batches of the steps after it.
+    """The last snapshot, and what the steps after it were given.
 
     Args:
         every: Steps between two snapshots at most.
@@ -31,18 +31,18 @@ class Snapshots:
             raise ValueError(f"snapshot_every is {every}; it is a number of steps, at least 1")
         self.state: Kept | None = None
         self._every = every
-        self._batches: list[Batch] = []
+        self._given: list[tuple[Batch, float]] = []
         self._seconds = 0.0
 
     def take(self, state: Kept) -> None:
         """This is the state after the last step."""
         self.state = state
-        self._batches.clear()
+        self._given.clear()
         self._seconds = 0.0
 
-    def keep(self, batch: Batch, seconds: float) -> None:
-        """A step was done with this batch, in so many seconds."""
-        self._batches.append(batch)
+    def keep(self, batch: Batch, factor: float, seconds: float) -> None:
+        """A step was done with this batch and this factor of its size, in so many seconds."""
+        self._given.append((batch, factor))
         self._seconds += seconds
 
     def due(self, *, early: bool) -> bool:
@@ -52,10 +52,10 @@ class Snapshots:
             early: Also as soon as the steps have taken much longer than a snapshot.
         """
         if not early:
-            return len(self._batches) >= self._every
+            return len(self._given) >= self._every
         nbytes = 0 if self.state is None else self.state.nbytes
-        return len(self._batches) >= self._every or self._seconds >= SHARE * (COST + nbytes / SPEED)
+        return len(self._given) >= self._every or self._seconds >= SHARE * (COST + nbytes / SPEED)
 
-    def since(self, step: int) -> list[Batch]:
-        """The batches of the steps after ``step``."""
-        return [] if self.state is None else self._batches[max(0, step - self.state.step) :]
+    def since(self, step: int) -> list[tuple[Batch, float]]:
+        """Batches and factors of the steps after ``step``."""
+        return [] if self.state is None else self._given[max(0, step - self.state.step) :]

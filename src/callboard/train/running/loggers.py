@@ -1,5 +1,6 @@
 """Loggers: functions that are told the figures of a run; ready ones for files and TensorBoard."""
 
+import csv
 import inspect
 import json
 import logging
@@ -12,7 +13,7 @@ from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, now
 from callboard.train.stats import Evaluation, StepStats
 
-__all__ = ["JsonLinesLogger", "Logger", "Loggers", "TensorBoardLogger", "figures_of"]
+__all__ = ["CsvLogger", "JsonLinesLogger", "Logger", "Loggers", "TensorBoardLogger", "figures_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,36 @@ class Loggers:
             _log.warning("the logger %s failed; training goes on without telling so again", name, exc_info=error)
 
 
-class JsonLinesLogger:
+class _FileLogger:
+    """Writes to a file, which is continued if it exists.
+
+    Args:
+        path: The file.
+    """
+
+    head = ""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._file: IO[str] | None = None
+
+    def _opened(self) -> IO[str]:
+        """The file; what is written is in it line by line."""
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a", encoding="utf-8", buffering=1)
+            if not self._file.tell():
+                self._file.write(self.head)
+        return self._file
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class JsonLinesLogger(_FileLogger):
     """Writes figures to a file, a line of JSON for each call: ``{"step": 7, "loss": 0.25, …}``.
 
     A file that exists is continued: after :meth:`.DataParallelTrainer.resume`, steps that are done again have two
@@ -79,22 +109,25 @@ class JsonLinesLogger:
         path: The file.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
-        self._file: IO[str] | None = None
-
     def __call__(self, step: int, figures: Mapping[str, float]) -> None:
         """Write a line, which is in the file when this returns."""
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8", buffering=1)
-        self._file.write(json.dumps({"step": step, **figures}) + "\n")
+        self._opened().write(json.dumps({"step": step, **figures}) + "\n")
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+
+class CsvLogger(_FileLogger):
+    """Writes figures to a file, a line ``step,name,value`` for each one; also for a resumed run.
+
+    ``pandas.read_csv(path).pivot_table("value", "step", "name", "last")`` has a column for each name.
+
+    Args:
+        path: The file.
+    """
+
+    head = "step,name,value\n"
+
+    def __call__(self, step: int, figures: Mapping[str, float]) -> None:
+        """Write lines, which are in the file when this returns."""
+        csv.writer(self._opened(), lineterminator="\n").writerows((step, *figure) for figure in figures.items())
 
 
 class TensorBoardLogger:

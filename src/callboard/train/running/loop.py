@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from callboard.train.job import Job
 from callboard.train.running.feed import Feed
 from callboard.train.running.history import History
 from callboard.train.running.loggers import Loggers
@@ -32,17 +33,17 @@ async def fit(
     trainer: "Trainer",
     data: Any,
     settings: Settings,
-    seed: int,
+    job: Job,
     progress: bool | None,
     on_step: Callable[[StepStats], Any] | None,
 ) -> History:
     """See :meth:`.DataParallelTrainer.fit`."""
-    source = source_of(data, settings.batch_size, settings.shuffle, seed)
+    source = source_of(data, settings.batch_size, settings.shuffle, job.seed)
     start, most = _start(trainer, source), settings.steps or sys.maxsize
     total = settings.last_step(source)
     if total is not None and source.count is not None:  # steps that were not fit's are no batches of it
         total = min(trainer.steps + total - start.epoch * source.count - start.batch, most)
-    validation, loggers = Validation(trainer, settings), Loggers(settings.loggers)
+    validation, loggers = Validation(trainer, settings, job.schedule), Loggers(settings.loggers)
     saving = _Saving(trainer, settings)
     done: list[StepStats] = []
     bar = _bar(progress, total, trainer.steps)
@@ -52,7 +53,7 @@ async def fit(
         async for read in feed:
             if trainer.stopping or validation.over or trainer.steps >= most:
                 break
-            stats = None if read.arrays is None else await trainer.step(read.arrays)
+            stats = None if read.arrays is None else await trainer.take(read.arrays)
             trainer.cursor = _after(trainer.cursor, read, source)
             if stats is not None:
                 done.append(stats)

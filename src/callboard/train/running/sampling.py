@@ -21,6 +21,7 @@ class Cursor(msgspec.Struct, frozen=True):
         order: State of the data's random generators at the beginning of this pass; empty: it has none.
         best: Lowest value that the evaluations of a run have had.
         waited: Evaluations since that one.
+        factor: Of the step size, as the evaluations want it.
     """
 
     epoch: int = 0
@@ -28,6 +29,7 @@ class Cursor(msgspec.Struct, frozen=True):
     order: bytes = b""
     best: float = math.inf
     waited: int = 0
+    factor: float = 1.0
 
 
 class Read(NamedTuple):

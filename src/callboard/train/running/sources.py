@@ -4,14 +4,15 @@ import asyncio
 import itertools
 import operator
 import sys
-from collections.abc import AsyncIterable, Callable, Iterator, Sized
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sized
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from callboard.actors.errors import returned
-from callboard.train.batches import Batch, as_arrays, is_arrays, own, part, rows_of
+from callboard.train.batches import Batch, as_arrays, is_arrays, part, rows_of
 from callboard.train.replicas.randomness import seed_of
 
 __all__ = ["Source", "source_of"]
@@ -140,7 +141,7 @@ class _Loader(Source):
 
         is_iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         count = None if is_iterable else len(loader)
-        super().__init__(lambda epoch, first: itertools.islice(loader, first, None), count)
+        super().__init__(lambda epoch, first: _owned(loader, first), count)
         samplers = [loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
         self._told = [one for one in (*samplers, loader.dataset) if hasattr(one, "set_epoch")]
         fresh = torch.Generator().manual_seed(seed_of(seed, "data"))
@@ -202,7 +203,12 @@ class _Iterable(Source):
             made = self._bridge.over(made)
         elif not hasattr(made, "__iter__"):
             raise returned("data", made, "an iterable of batches")
-        return map(own, map(as_arrays, itertools.islice(made, first, None)))  # some fill one array again and again
+        return _owned(made, first)
+
+
+def _owned(batches: Iterable[Batch], first: int) -> Iterator[Batch]:
+    """The batches from ``first`` on. Several are held at once, and some data fill one array again and again."""
+    return map(partial(as_arrays, copy=True), itertools.islice(batches, first, None))
 
 
 class _Bridge:

@@ -23,6 +23,7 @@ from callboard.train.opening import Opened
 from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.replica import Update
 from callboard.train.replicas.snapshots import Snapshots
+from callboard.train.running.sampling import Cursor
 from callboard.train.states import Kept, State
 from callboard.train.stats import StepRecovery, StepStats
 
@@ -47,7 +48,12 @@ class Steps(Handle):
         name: The class of the trainer, for errors.
         job: What is trained, and how.
         devices, not_finite, snapshot_every, flops_per_sample, peak_flops: See :class:`.DataParallelTrainer`.
+
+    Attributes:
+        cursor: Where a run is.
     """
+
+    cursor = Cursor()
 
     def __init__(
         self,
@@ -121,7 +127,8 @@ class Steps(Handle):
 
         Args:
             batch: ``(inputs, targets)``, or what the model takes if ``loss`` is None: arrays or tensors with one row
-                for each sample, in tuples or dicts. Floating-point arrays get the dtype of the model's parameters.
+                for each sample, in tuples or dicts. Floating-point arrays get the dtype of the model's parameters. They
+                are copied in the call: a loss may have the step repeated long after it.
 
         Raises:
             TypeError, ValueError: A batch that cannot be.
@@ -130,7 +137,10 @@ class Steps(Handle):
                 step was cancelled.
             DeviceStopped: The last device has stopped for good.
         """
-        arrays = as_arrays(batch)
+        return await self.take(as_arrays(batch, copy=True))
+
+    async def take(self, arrays: Batch) -> StepStats:
+        """:meth:`step` with arrays that nobody changes any more: they are not copied."""
         if not rows_of(arrays):
             raise ValueError("the batch has no samples")
         async with self._lock:
@@ -138,10 +148,11 @@ class Steps(Handle):
             members.laps.begin()
             await self._as_before(members)
             await self._count_flops(members, arrays)
-            update, repeats = await self._repeated(members, arrays)
+            factor = self.cursor.factor
+            update, repeats = await self._repeated(members, arrays, factor)
             self._done += 1
             stats = self._stats(members, update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
-            self._snapshots.keep(arrays, stats.step_micros / 1e6)
+            self._snapshots.keep(arrays, factor, stats.step_micros / 1e6)
             if stats.skipped:
                 if self._not_finite == "roll_back":
                     undone = len(self._snapshots.since(0)) - 1
@@ -163,23 +174,23 @@ class Steps(Handle):
             await self._until_agreed(members)
             await self._opened.close_others()
 
-    async def _repeated(self, members: Participants[Any], batch: Batch) -> tuple[Update, int]:
+    async def _repeated(self, members: Participants[Any], batch: Batch, factor: float) -> tuple[Update, int]:
         """The update, and how many losses came before it."""
         for repeats in itertools.count():
             try:
-                return await self._attempt(members, batch), repeats
+                return await self._attempt(members, batch, factor), repeats
             except (ContextLost, DeviceStopped) as error:
                 members.laps.lap("noticed")
                 self._check_repeat(error, repeats)
         raise AssertionError("unreachable")
 
-    async def _attempt(self, members: Participants[Any], batch: Batch) -> Update:
+    async def _attempt(self, members: Participants[Any], batch: Batch, factor: float) -> Update:
         number = self._done + 1
         if not members.agreed:
             update = await self._agree(members)
             if update.step == number:  # a survivor took the step
                 return update
-        return await members.take(number, batch)
+        return await members.take(number, batch, factor)
 
     async def _as_before(self, members: Participants[Any]) -> None:
         """All in the state after the last step, if one failed or was cancelled while it was being applied."""
@@ -200,10 +211,10 @@ class Steps(Handle):
     async def _agree(self, members: Participants[Any]) -> Update:
         """All in the state after the last step, or after the one that is being done."""
         update = await members.agree(self._snapshots.state)
-        batches = self._snapshots.since(update.step)
-        members.laps.repeat(len(batches))
-        for number, batch in zip(range(update.step + 1, self._done + 1), batches, strict=False):
-            update = await members.take(number, batch)
+        given = self._snapshots.since(update.step)
+        members.laps.repeat(len(given))
+        for number, (batch, factor) in zip(range(update.step + 1, self._done + 1), given, strict=False):
+            update = await members.take(number, batch, factor)
         return update
 
     def _check_repeat(self, error: Exception, repeats: int) -> None:

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,9 @@ import msgspec
 
 from callboard.actors.errors import returned
 from callboard.train.batches import Batch, rows_of
-from callboard.train.replicas.measuring import LOSS, Metric, packed
+from callboard.train.replicas.measuring import LOSS, Collectors, Measures, Metric, added, packed
 from callboard.train.running.feed import Feed
+from callboard.train.running.plateau import ReduceLROnPlateau
 from callboard.train.running.sampling import Cursor, passes
 from callboard.train.running.settings import Settings
 from callboard.train.running.sources import Source, source_of
@@ -30,32 +30,36 @@ async def evaluate(
     source: Source,
     metrics: Mapping[str, Metric] | None,
     step: int,
-    measure: Callable[[Batch, bytes], Awaitable[Mapping[str, float]]],
+    measure: Callable[[Batch, bytes], Awaitable[Measures]],
 ) -> Evaluation:
-    """Means over all samples of a pass.
+    """Loss and metrics of all samples of a pass.
 
     Args:
         source: The data.
-        metrics: Functions of outputs and targets, by name.
+        metrics: By name.
         step: The last step.
-        measure: Gives loss and metrics of a batch, multiplied by its samples.
+        measure: Gives loss and metrics of a batch.
     """
     code, began, samples = packed(metrics), time.perf_counter_ns(), 0
-    total: Counter[str] = Counter()
+    collectors = Collectors(metrics)
+    await collectors.reset()
+    measures = Measures({})
     feed = Feed(passes(source, Cursor(), 1, sys.maxsize), source.interrupt)
     try:
         async for read in feed:
             if read.arrays is not None and rows_of(read.arrays):
                 samples += rows_of(read.arrays)
-                for name, value in (await measure(read.arrays, code)).items():
-                    total[name] += value  # type: ignore[assignment]  # a Counter adds up any numbers
+                found = await measure(read.arrays, code)
+                await collectors.update(found.collected)
+                measures = added([measures, Measures(found.sums)])
     finally:
         await feed.close()
     if not samples:
         raise ValueError("evaluate: the data has no samples")
-    means = {name: value / samples for name, value in total.items()}
+    means = {name: value / samples for name, value in measures.sums.items()}
+    loss, whole = means.pop(LOSS), await collectors.compute()
     micros = (time.perf_counter_ns() - began) // 1000
-    return Evaluation(step=step, loss=means.pop(LOSS), samples=samples, micros=micros, metrics=means)
+    return Evaluation(step=step, loss=loss, samples=samples, micros=micros, metrics=means | whole)
 
 
 def source_to_evaluate(data: Any, batch_size: int | None, what: str = "data", usual: int | None = None) -> Source:
@@ -69,15 +73,21 @@ class Validation:
     Args:
         trainer: What is evaluated; its cursor has the best value so far.
         settings: Of the run.
+        schedule: Of the step size.
 
     Attributes:
         results: What the evaluations gave.
     """
 
-    def __init__(self, trainer: "Trainer", settings: Settings) -> None:
+    def __init__(self, trainer: "Trainer", settings: Settings, schedule: Callable[[int], float] | None) -> None:
         self.results: list[Evaluation] = []
         self._trainer = trainer
         self._settings = settings
+        self._plateau = schedule if isinstance(schedule, ReduceLROnPlateau) else None
+        if self._plateau is not None and settings.validate is None:
+            raise ValueError(
+                "fit: schedule is a ReduceLROnPlateau, but there is no data to validate with; pass validate"
+            )
         if settings.validate is not None:
             packed(settings.metrics)
             if self._source().once:
@@ -116,7 +126,8 @@ class Validation:
         cursor = trainer.cursor
         is_best = value < cursor.best
         best, waited = (value, 0) if is_best else (cursor.best, cursor.waited + 1)
-        trainer.cursor = msgspec.structs.replace(cursor, best=best, waited=waited)
+        factor = cursor.factor if self._plateau is None else self._plateau.after(cursor.factor, waited)
+        trainer.cursor = msgspec.structs.replace(cursor, best=best, waited=waited, factor=factor)
         return is_best
 
     def _source(self) -> Source:

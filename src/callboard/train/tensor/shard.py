@@ -13,6 +13,7 @@ from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch
 from callboard.train.job import Job
 from callboard.train.kinds import refuse
+from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import State
@@ -98,7 +99,7 @@ class TensorShard(Replica):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def take(self, step: int, total: int, batch: Batch) -> Taken:
+    def take(self, step: int, total: int, batch: Batch, factor: float) -> Taken:
         """Take a step with the whole batch, together with the other shards.
 
         Nothing is changed before the gradients of all shards are complete: their norm is a collective, too.
@@ -110,16 +111,20 @@ class TensorShard(Replica):
         micros = (time.perf_counter_ns() - began) // 1000
         norm = self._norm()
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
-        return Taken(self._updated(step, norm, loss / total), micros)
+        return Taken(self._updated(step, factor, norm, loss / total), micros)
 
     def flops(self, batch: Batch) -> float:
         with self._torch.autograd.set_multithreading_enabled(False):
             return super().flops(batch)
 
-    def evaluate(self, step: int, batch: Batch, metrics: bytes) -> dict[str, float]:
+    def evaluate(self, step: int, batch: Batch, metrics: bytes) -> Measures:
         found = super().evaluate(step, batch, metrics)
         self._ctx.device.synchronize()  # a collective that has failed shows here
         return found
+
+    @property
+    def _collects(self) -> bool:
+        return self._exchange.rank == 0
 
     def _forward(self, batch: Batch) -> tuple[Any, Any, Any]:
         with self._flow.checked():

@@ -7,6 +7,7 @@ from callboard.actors.props import Props
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
 from callboard.train.replicas.calls import every, together
+from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.members import Members
 from callboard.train.replicas.replica import Replica, Update
 from callboard.train.states import Kept, State, check_alike
@@ -50,7 +51,7 @@ class Shards(Members):
     def _parts(self, batch: Batch) -> list[Batch]:
         return [batch] * len(self.actors)
 
-    def _sum(self, parts: list[dict[str, float]]) -> dict[str, float]:
+    def _sum(self, parts: list[Measures]) -> Measures:
         return parts[0]
 
     async def load(self, kept: Kept) -> list[Update]:
