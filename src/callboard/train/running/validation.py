@@ -42,7 +42,7 @@ async def evaluate(
     """
     code, began, samples = packed(metrics), time.perf_counter_ns(), 0
     total: Counter[str] = Counter()
-    feed = Feed(passes(source, Cursor(), 1, sys.maxsize), source.interrupt)
+    feed = Feed(passes(source, Cursor(), 1, sys.maxsize), source.interrupt, source.abort)
     try:
         async for read in feed:
             if read.arrays is not None and rows_of(read.arrays):
