@@ -26,6 +26,10 @@ def accuracy(outputs: Any, targets: Any) -> Any:
     return (outputs.argmax(1) == targets).double().mean()
 
 
+async def awaited(found: Any) -> float:
+    return 1.0
+
+
 @pytest.fixture
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[cb.Device]]:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
@@ -163,7 +167,11 @@ async def test_a_model_that_gives_its_loss_and_metrics_of_the_batch(pair: list[c
         ({"metrics": {"a": 3}}, r"metrics\['a'\] is 3"),
         ({"metrics": {"a": lambda outputs, targets: "x"}}, r"metrics\['a'\] returned 'x'; it must return one number"),
         ({"metrics": {"a": lambda outputs, targets: outputs}}, r"metrics\['a'\] returned"),
+        ({"metrics": {"a": lambda outputs, targets: 10**400}}, r"metrics\['a'\] returned a whole number that is too"),
+        ({"metrics": {"a": lambda outputs, targets: outputs.zero_().sum()}}, r"metrics\['a'\] changed its outputs"),
         ({"monitor": lambda found: "x"}, "monitor returned 'x'"),
+        ({"monitor": lambda found: 10**400}, "monitor returned a whole number that is too large"),
+        ({"monitor": awaited}, "monitor returned <coroutine"),
         ({"validate": None, "patience": 3}, "patience is given, but no data to validate with"),
         ({"patience": 0}, "patience is 0; it is at least 1"),
         ({"validate": iter([])}, "validate is an iterator, which gives its batches once"),

@@ -1,7 +1,7 @@
 """Metrics: functions of outputs and targets, on their way to the devices, and what they give there."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -51,16 +51,33 @@ def measured(code: bytes, outputs: Any, targets: Any, loss: Any, count: int) -> 
 
     Raises:
         TypeError: A metric gave something else than a number.
+        ValueError: A number that no float can hold, or a metric that changed what the next one gets.
     """
     found = {LOSS: float(loss) * count}
     for name, metric in _functions(code).items():
+        before = list(_versions((outputs, targets)))
         value = metric(outputs, targets)
+        if list(_versions((outputs, targets))) != before:
+            raise ValueError(
+                f"metrics[{name!r}] changed its outputs or targets in place, which others need; use outputs.clone()"
+            )
         try:
             found[name] = float(value) * count
+        except OverflowError:
+            raise ValueError(f"metrics[{name!r}] returned a whole number that is too large for a float") from None
         except (TypeError, ValueError, RuntimeError):
             allowed = "one number, the mean over the samples"
             raise returned(f"metrics[{name!r}]", value, allowed) from None
     return found
+
+
+def _versions(value: Any) -> Iterator[int]:
+    """How often the tensors in tuples, lists and dicts were changed in place."""
+    if isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _versions(item)
+    elif hasattr(value, "_version") and not value.is_inference():
+        yield value._version
 
 
 def added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -6,10 +6,11 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, now
+from callboard.telemetry.export.wholefile import WholeFile
 from callboard.train.stats import Evaluation, StepStats
 
 __all__ = ["JsonLinesLogger", "Logger", "Loggers", "TensorBoardLogger", "figures_of"]
@@ -73,7 +74,8 @@ class JsonLinesLogger:
     """Writes figures to a file, a line of JSON for each call: ``{"step": 7, "loss": 0.25, …}``.
 
     A file that exists is continued: after :meth:`.DataParallelTrainer.resume`, steps that are done again have two
-    lines. ``pandas.read_json(path, lines=True)`` reads it. NaN is written as ``NaN``.
+    lines. ``pandas.read_json(path, lines=True)`` reads it. NaN is written as ``NaN``. A line that does not fit on the
+    disk is missing as a whole; the next one is tried again.
 
     Args:
         path: The file.
@@ -81,20 +83,24 @@ class JsonLinesLogger:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._file: IO[str] | None = None
+        self._file: WholeFile | None = None
 
     def __call__(self, step: int, figures: Mapping[str, float]) -> None:
         """Write a line, which is in the file when this returns."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8", buffering=1)
-        self._file.write(json.dumps({"step": step, **figures}) + "\n")
+            self._file = WholeFile(self._path, "ab", lambda piece, written: 0)
+        try:
+            self._file.add(f"{json.dumps({'step': step, **figures})}\n".encode())
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 class TensorBoardLogger:
@@ -128,6 +134,6 @@ class TensorBoardLogger:
 
     def close(self) -> None:
         """Write what is left."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

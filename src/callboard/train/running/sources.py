@@ -102,6 +102,11 @@ def source_of(
     forms = callable(data) or any(hasattr(data, name) for name in ("__iter__", "__aiter__", "__getitem__"))
     if isinstance(data, str | bytes) or not (forms or is_arrays(data)):
         raise TypeError(f"fit: {what} is a {type(data).__name__}; pass {FORMS}")
+    if isinstance(data, list) and data and _is_batch(data[0]):
+        raise TypeError(
+            f"fit: {what} is a list of {type(data[0]).__name__}s of arrays. If they are batches, pass `lambda: batches`; "
+            "if they are samples, pass a Dataset, or arrays of all samples"
+        )
     if is_arrays(data):
         arrays = as_arrays(data)
         rows, take = rows_of(arrays), lambda numbers: part(arrays, numbers)
@@ -120,6 +125,15 @@ def source_of(
     if not rows:
         raise ValueError(f"fit: the {what} has no samples")
     return Source(_reader(rows, take, size, seed, shuffle is not False and usual is None), -(-rows // size))
+
+
+def _is_batch(item: Any) -> bool:
+    """It holds arrays, not single numbers only."""
+    if not isinstance(item, tuple | dict):
+        return False
+    return any(
+        _is_batch(one) or getattr(one, "shape", ()) for one in (item.values() if isinstance(item, dict) else item)
+    )
 
 
 def _refuse(what: str, data: Any, batch_size: int | None, shuffle: bool | None) -> None:

@@ -126,5 +126,7 @@ class Validation:
 def _number(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        raise ValueError("monitor returned a whole number that is too large for a float") from None
     except (TypeError, ValueError):
         raise returned("monitor", value, "a number; the lowest is the best") from None
