@@ -5,7 +5,7 @@ import multiprocessing
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -169,7 +169,7 @@ async def test_validation_with_the_loader_of_training_changes_no_order(
 
 async def test_validation_tells_no_shared_data_set_the_number_of_its_pass(device: cb.Device) -> None:
     class Told(TensorDataset):
-        told: list[int] = []
+        told: ClassVar[list[int]] = []
 
         def set_epoch(self, epoch: int) -> None:
             self.told.append(epoch)

@@ -104,8 +104,8 @@ def source_of(
         raise TypeError(f"fit: {what} is a {type(data).__name__}; pass {FORMS}")
     if isinstance(data, list) and data and _is_batch(data[0]):
         raise TypeError(
-            f"fit: {what} is a list of {type(data[0]).__name__}s of arrays. If they are batches, pass `lambda: batches`; "
-            "if they are samples, pass a Dataset, or arrays of all samples"
+            f"fit: {what} is a list of {type(data[0]).__name__}s of arrays. If they are batches, pass "
+            "`lambda: batches`; if they are samples, pass a Dataset, or arrays of all samples"
         )
     if is_arrays(data):
         arrays = as_arrays(data)
