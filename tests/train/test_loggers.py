@@ -64,6 +64,46 @@ async def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     assert validation
 
 
+def test_a_file_goes_on_after_a_full_disk(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no device that is always full")
+    path = tmp_path / "run.jsonl"
+    path.symlink_to(full)
+    logger = cb.JsonLinesLogger(path)
+    for step in (1, 2):
+        with pytest.raises(OSError, match="No space left"):
+            logger(step, {"loss": 1.0})
+    logger.close()
+    path.unlink()
+    logger(3, {"loss": 1.0})
+    logger.close()
+    assert path.read_text() == '{"step": 3, "loss": 1.0}\n'
+
+
+def test_a_writer_that_fails_to_close_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class SummaryWriter:
+        made = 0
+
+        def __init__(self, folder: str, purge_step: int) -> None:
+            SummaryWriter.made += 1
+
+        def add_scalar(self, name: str, value: float, step: int) -> None: ...
+
+        def close(self) -> None:
+            raise OSError("full")
+
+    stand_in: Any = types.ModuleType("torch.utils.tensorboard")
+    stand_in.SummaryWriter = SummaryWriter
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    logger = cb.TensorBoardLogger(tmp_path)
+    for step in (1, 2):
+        logger(step, {"loss": 1.0})
+        with pytest.raises(OSError, match="full"):
+            logger.close()
+    assert SummaryWriter.made == 2
+
+
 async def test_a_logger_that_fails_is_reported_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     told = []
 

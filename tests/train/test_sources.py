@@ -5,13 +5,14 @@ import multiprocessing
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from tests.train.training_lab import dropping, mlp
 
 import callboard as cb
+from callboard.train.running import feed
 
 torch = pytest.importorskip("torch")
 
@@ -125,6 +126,74 @@ async def test_a_resumed_run_reads_what_the_other_would_have_read(form: str, dev
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+FORKED: dict[str, Any] = {"num_workers": 1, "multiprocessing_context": "fork"}
+
+
+@pytest.mark.timeout(180)
+async def test_persistent_workers_change_no_order(device: cb.Device, tmp_path: Path) -> None:
+    def loader(**settings: Any) -> Any:
+        return DataLoader(samples(), SIZE, shuffle=True, **settings)
+
+    persistent = {**FORKED, "persistent_workers": True}
+    async with trainer(device) as training:
+        whole = await training.fit(loader(), epochs=3)
+    async with trainer(device) as training:
+        first = await training.fit(loader(**persistent), steps=8, epochs=3, checkpoints=tmp_path)
+    async with trainer(device) as training:
+        await training.resume(tmp_path)
+        rest = await training.fit(loader(**persistent), epochs=3)
+    assert first.losses + rest.losses == whole.losses
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("workers", [{}, {**FORKED, "persistent_workers": True}])
+async def test_validation_with_the_loader_of_training_changes_no_order(
+    workers: Any, device: cb.Device, tmp_path: Path
+) -> None:
+    async with trainer(device) as training:
+        whole = await training.fit(DataLoader(samples(), SIZE, shuffle=True), epochs=2)
+    losses: list[float] = []
+    for steps in (5, 12):
+        loader = DataLoader(samples(), SIZE, shuffle=True, **workers)
+        other = loader if workers else DataLoader(samples(), 8, generator=loader.generator)
+        async with trainer(device) as training:
+            if losses:
+                await training.resume(tmp_path)
+            found = await training.fit(
+                loader, epochs=2, steps=steps, validate=other, validate_every=3, checkpoints=tmp_path
+            )
+        assert {one.samples for one in found.evaluations} == {ROWS}
+        losses += found.losses
+    assert losses == whole.losses
+
+
+async def test_validation_tells_no_shared_data_set_the_number_of_its_pass(device: cb.Device) -> None:
+    class Told(TensorDataset):
+        told: ClassVar[list[int]] = []
+
+        def set_epoch(self, epoch: int) -> None:
+            self.told.append(epoch)
+
+    data = Told(torch.as_tensor(X), torch.as_tensor(Y))
+    loader = DataLoader(data, SIZE)
+    async with trainer(device) as training:
+        await training.fit(loader, epochs=2, validate=loader)
+    assert data.told == [0, 1]
+
+
+async def test_there_is_one_fit_at_a_time_and_a_stop_counts_while_it_goes_on(device: cb.Device) -> None:
+    async with trainer(device) as training:
+        training.stop()
+
+        async def another(stats: cb.StepStats) -> None:
+            with pytest.raises(RuntimeError, match="another fit of this trainer goes on"):
+                await training.fit((X, Y), batch_size=SIZE)
+
+        assert len((await training.fit((X, Y), batch_size=SIZE, on_step=another)).steps) == 6
+        training.stop()
+        assert len((await training.fit((X, Y), batch_size=SIZE, epochs=2)).steps) == 6
+
+
 async def test_a_loader_with_a_generator_has_the_order_of_torch(device: cb.Device) -> None:
     def loader() -> Any:
         return DataLoader(samples(), SIZE, shuffle=True, generator=torch.Generator().manual_seed(3))
@@ -175,6 +244,8 @@ class Longer(DataLoader[Any]):
         (lambda: Longer(samples(), 2), {}, "more batches in a pass than the 2 of its length"),
         (lambda: (X[:0], Y[:0]), {"batch_size": 2}, "the data has no samples"),
         (lambda: DataLoader(Failing(), 4), {}, "no sample 9"),
+        (lambda: [(X[:4], Y[:4])] * 2, {}, "data is a list of tuples of arrays. If they are batches, pass `lambda"),
+        (lambda: [{"x": X[:4]}] * 2, {"batch_size": 2}, "data is a list of dicts of arrays"),
     ],
 )
 async def test_data_that_cannot_be(data: Any, settings: Any, message: str, device: cb.Device) -> None:
@@ -251,3 +322,48 @@ async def test_workers_end_with_a_run_that_is_cancelled(device: cb.Device) -> No
         with pytest.raises(asyncio.CancelledError):
             await running
     assert not set(multiprocessing.active_children()) - before
+
+
+@pytest.mark.timeout(180)
+async def test_workers_end_with_a_run_that_fails(device: cb.Device) -> None:
+    before = set(multiprocessing.active_children())
+    loader = DataLoader(Failing(), 4, persistent_workers=True, **FORKED)
+    async with trainer(device) as training:
+        with pytest.raises(KeyError, match="no sample 9") as told:
+            await training.fit(loader)
+        assert told.value.__traceback__ is not None  # it holds the frames that read
+        assert not set(multiprocessing.active_children()) - before
+        with pytest.raises(KeyError, match="no sample 9"):  # by workers of its own
+            await training.fit(loader)
+
+
+class Hanging(Failing):
+    def __getitem__(self, at: int) -> Any:
+        if at >= 8:
+            threading.Event().wait()
+        return X[at], Y[at]
+
+
+@pytest.mark.timeout(180)
+async def test_workers_that_hang_are_ended(device: cb.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "ENDING", 0.5)
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.05)
+    before = set(multiprocessing.active_children())
+    loader = DataLoader(Hanging(), 4, **FORKED)
+    async with trainer(device) as training:
+        done: list[int] = []
+        stepped = asyncio.Event()
+
+        def counted(stats: cb.StepStats) -> None:
+            done.append(stats.step)
+            if len(done) == 2:
+                stepped.set()
+
+        running = asyncio.ensure_future(training.fit(loader, on_step=counted))
+        await stepped.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    for process in set(multiprocessing.active_children()) - before:
+        process.join(60)  # the thread that reads may be slower than its bound
+        assert not process.is_alive()

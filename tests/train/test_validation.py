@@ -43,6 +43,10 @@ class MacroF1:
         return torch.stack([2 * a / b for a, b in zip(right, total, strict=True)]).mean()
 
 
+async def awaited(found: Any) -> float:
+    return 1.0
+
+
 @pytest.fixture
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[cb.Device]]:
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
@@ -206,7 +210,11 @@ async def test_metrics_of_torchmetrics(pair: list[cb.Device]) -> None:
         ({"metrics": {"a": NoNumber()}}, r"metrics\['a'\] returned 'x'; it must return one number"),
         ({"metrics": {"a": lambda outputs, targets: "x"}}, r"metrics\['a'\] returned 'x'; it must return one number"),
         ({"metrics": {"a": lambda outputs, targets: outputs}}, r"metrics\['a'\] returned"),
+        ({"metrics": {"a": lambda outputs, targets: 10**400}}, r"metrics\['a'\] returned a whole number that is too"),
+        ({"metrics": {"a": lambda outputs, targets: outputs.zero_().sum()}}, r"metrics\['a'\] changed its outputs"),
         ({"monitor": lambda found: "x"}, "monitor returned 'x'"),
+        ({"monitor": lambda found: 10**400}, "monitor returned a whole number that is too large"),
+        ({"monitor": awaited}, "monitor returned <coroutine"),
         ({"validate": None, "patience": 3}, "patience is given, but no data to validate with"),
         ({"patience": 0}, "patience is 0; it is at least 1"),
         ({"validate": iter([])}, "validate is an iterator, which gives its batches once"),

@@ -170,7 +170,12 @@ class ShutdownError(AccelError):
 
 
 def returned(hook: str, value: object, allowed: str) -> TypeError:
-    """The error for a hook that returned ``value``, and must return what is ``allowed``."""
+    """The error for a hook that returned ``value``, and must return what is ``allowed``.
+
+    A coroutine is closed: nobody will await it.
+    """
+    if isinstance(value, Coroutine):
+        value.close()
     return TypeError(f"{hook} returned {value!r:.200}; it must return {allowed}")
 
 

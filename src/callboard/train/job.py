@@ -1,6 +1,7 @@
 """``Job``: what each replica is told to train, and how."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -54,7 +55,8 @@ class Job:
             known = type(value).__qualname__.startswith(("OptimizerKind.", "LossKind."))
             if isinstance(value, type) or not (known or callable(value) or (name == "loss" and value is None)):
                 raise TypeError(f"{trainer}: {name} is {value!r:.80}; pass one of cb.{name.title()}Kind, or a function")
-        if self.gradient_clip is not None and not self.gradient_clip > 0:
+        clip = self.gradient_clip
+        if clip is not None and not (0 < clip <= sys.float_info.max or clip == math.inf):
             raise ValueError(f"{trainer}: gradient_clip is {self.gradient_clip}; it is a norm above 0, or None")
         if self.micro_batch_size is not None and self.micro_batch_size < 1:
             raise ValueError(f"{trainer}: micro_batch_size is {self.micro_batch_size}; it is at least 1, or None")

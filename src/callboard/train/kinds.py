@@ -1,6 +1,7 @@
 """``OptimizerKind`` and ``LossKind``: the usual update rules and losses by name, for jobs that travel to devices."""
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -197,8 +198,8 @@ def loss_in(outputs: Any) -> Any:
 def _at_least_zero(kind: Any, *names: str) -> None:
     for name in names:
         value = getattr(kind, name)
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{type(kind).__qualname__}: {name} is {value}; it must be at least 0")
+        if not 0 <= value <= sys.float_info.max:
+            raise ValueError(f"{type(kind).__qualname__}: {name} is {value}; it must be at least 0, and finite")
 
 
 def _below_one(kind: Any, *names: str) -> None:

@@ -28,13 +28,14 @@ class Trainer(Steps):
 
     Attributes:
         resumed: Where the checkpoint was that the trainer went on from last.
-        stopping: A run is to end after its step.
-        feed: The data of a run that goes on.
+        stopping: A run that goes on is to end after its step.
+        feed, source: The data of a run that goes on.
     """
 
     resumed: Cursor | None = None
     stopping = False
     feed: Feed[Any] | None = None
+    source: Source | None = None
 
     async def evaluate(
         self, data: Any, *, batch_size: int | None = None, metrics: Mapping[str, Metric] | None = None
@@ -57,6 +58,8 @@ class Trainer(Steps):
             Exception: What the data, the model, the loss or a metric raised.
         """
         source = data if isinstance(data, Source) else source_to_evaluate(data, batch_size)
+        if self.source is not None:
+            source = source.beside(self.source)
         async with self._lock:
             members = self._training()
             await self._as_before(members)
@@ -123,6 +126,7 @@ class Trainer(Steps):
 
         Raises:
             TypeError, ValueError: An argument that cannot be.
+            RuntimeError: Another ``fit`` of this trainer goes on.
             Exception: What :meth:`step`, the data or a hook raised.
         """
         settings = Settings(
@@ -143,10 +147,13 @@ class Trainer(Steps):
         return await fit(self, data, settings, self._job, progress, on_step)
 
     def stop(self) -> None:
-        """Have :meth:`fit` end after the step that is being done, with a checkpoint if it writes any. Any thread."""
-        self.stopping = True
+        """Have :meth:`fit` end after the step that is being done, with a checkpoint if it writes any. Any thread.
+
+        While none goes on, nothing happens.
+        """
         feed = self.feed
         if feed is not None:
+            self.stopping = True
             feed.end()
 
     # -- weights -------------------------------------------------------------------------------------------------------

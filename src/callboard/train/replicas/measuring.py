@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import methodcaller
 from typing import Any, Protocol, runtime_checkable
@@ -89,12 +89,28 @@ def measured(
 
     Raises:
         TypeError: A metric gave something else than a number.
+        ValueError: A number that no float can hold, or a metric that changed what the next one gets.
     """
     functions, collects = _unpacked(code)
     sums = {LOSS: float(loss) * count}
     for name, metric in functions.items():
-        sums[name] = _number(name, metric(outputs, targets), "one number, the mean over the samples") * count
+        before = list(_versions((outputs, targets)))
+        value = metric(outputs, targets)
+        if list(_versions((outputs, targets))) != before:
+            raise ValueError(
+                f"metrics[{name!r}] changed its outputs or targets in place, which others need; use outputs.clone()"
+            )
+        sums[name] = _number(name, value, "one number, the mean over the samples") * count
     return Measures(sums, [pack((outputs, targets))] if collects and pack is not None else [])
+
+
+def _versions(value: Any) -> Iterator[int]:
+    """How often the tensors in tuples, lists and dicts were changed in place."""
+    if isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _versions(item)
+    elif hasattr(value, "_version") and not value.is_inference():
+        yield value._version
 
 
 def added(parts: Iterable[Measures]) -> Measures:
@@ -146,5 +162,7 @@ class Collectors:
 def _number(name: str, value: Any, allowed: str) -> float:
     try:
         return float(value)
+    except OverflowError:
+        raise ValueError(f"metrics[{name!r}] returned a whole number that is too large for a float") from None
     except (TypeError, ValueError, RuntimeError):
         raise returned(f"metrics[{name!r}]", value, allowed) from None

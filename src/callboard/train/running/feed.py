@@ -32,13 +32,15 @@ class Feed(Generic[T]):
     Args:
         items: Iterated on the thread, and closed there: what it holds (a loader's worker processes) ends with it.
         interrupt: Has a read end that waits for the event loop.
+        abort: Has a read end that waits for processes; false: there are none.
     """
 
-    def __init__(self, items: "Iterator[T]", interrupt: Callable[[], object]) -> None:
+    def __init__(self, items: "Iterator[T]", interrupt: Callable[[], object], abort: Callable[[], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[T | _End] = asyncio.Queue()
         self._room = threading.Semaphore(AHEAD)
         self._interrupt = interrupt
+        self._abort = abort
         self._closed = False
         self._ended = asyncio.Event()
         threading.Thread(target=self._read, args=(items,), name="callboard-data", daemon=True).start()
@@ -55,7 +57,10 @@ class Feed(Generic[T]):
         item = await self._queue.get()
         if isinstance(item, _End):
             self._queue.put_nowait(_End())
-            raise item.error or StopAsyncIteration
+            try:
+                raise item.error or StopAsyncIteration
+            finally:
+                del item  # an error that holds itself would keep all that reading held
         self._room.release()
         return item
 
@@ -64,15 +69,21 @@ class Feed(Generic[T]):
         self._tell(self._queue.put_nowait, _End())
 
     async def close(self) -> None:
-        """Have the thread end, after the read that is going on; one that takes too long is left to end by itself."""
+        """Have the thread end, after the read that is going on.
+
+        One that takes too long is aborted, or is left to end by itself where it cannot be.
+        """
         self._closed = True
         self._room.release()
         self._interrupt()
-        try:
+        if not (await self._has_ended() or (self._abort() and await self._has_ended())):
+            _log.warning("a read of the data has not ended within %.0f s; its thread goes on until it does", ENDING)
+
+    async def _has_ended(self) -> bool:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ENDING):
                 await self._ended.wait()
-        except TimeoutError:
-            _log.warning("a read of the data has not ended within %.0f s; its thread goes on until it does", ENDING)
+        return self._ended.is_set()
 
     def _read(self, items: "Iterator[T]") -> None:
         end = _End()
@@ -87,6 +98,7 @@ class Feed(Generic[T]):
             end = _End(error)
         del items
         self._tell(self._queue.put_nowait, end)
+        del end  # likewise
         self._tell(self._ended.set)
 
     def _tell(self, function: Callable[..., Any], *arguments: Any) -> None:

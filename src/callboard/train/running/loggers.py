@@ -2,15 +2,17 @@
 
 import csv
 import inspect
+import io
 import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, now
+from callboard.telemetry.export.wholefile import WholeFile
 from callboard.train.stats import Evaluation, StepStats
 
 __all__ = ["CsvLogger", "JsonLinesLogger", "Logger", "Loggers", "TensorBoardLogger", "figures_of"]
@@ -81,29 +83,34 @@ class _FileLogger:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._file: IO[str] | None = None
+        self._file: WholeFile | None = None
 
-    def _opened(self) -> IO[str]:
-        """The file; what is written is in it line by line."""
+    def _add(self, text: str) -> None:
+        """Write lines, which are in the file when this returns: all of them, or none."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8", buffering=1)
-            if not self._file.tell():
-                self._file.write(self.head)
-        return self._file
+            begins = not self._path.exists() or not self._path.stat().st_size
+            self._file = WholeFile(self._path, "ab", lambda piece, written: 0)
+            text = self.head + text if begins else text
+        try:
+            self._file.add(text.encode())
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 class JsonLinesLogger(_FileLogger):
     """Writes figures to a file, a line of JSON for each call: ``{"step": 7, "loss": 0.25, …}``.
 
     A file that exists is continued: after :meth:`.DataParallelTrainer.resume`, steps that are done again have two
-    lines. ``pandas.read_json(path, lines=True)`` reads it. NaN is written as ``NaN``.
+    lines. ``pandas.read_json(path, lines=True)`` reads it. NaN is written as ``NaN``. A line that does not fit on the
+    disk is missing as a whole; the next one is tried again.
 
     Args:
         path: The file.
@@ -111,7 +118,7 @@ class JsonLinesLogger(_FileLogger):
 
     def __call__(self, step: int, figures: Mapping[str, float]) -> None:
         """Write a line, which is in the file when this returns."""
-        self._opened().write(json.dumps({"step": step, **figures}) + "\n")
+        self._add(json.dumps({"step": step, **figures}) + "\n")
 
 
 class CsvLogger(_FileLogger):
@@ -127,7 +134,9 @@ class CsvLogger(_FileLogger):
 
     def __call__(self, step: int, figures: Mapping[str, float]) -> None:
         """Write lines, which are in the file when this returns."""
-        csv.writer(self._opened(), lineterminator="\n").writerows((step, *figure) for figure in figures.items())
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows((step, *figure) for figure in figures.items())
+        self._add(lines.getvalue())
 
 
 class TensorBoardLogger:
@@ -161,6 +170,6 @@ class TensorBoardLogger:
 
     def close(self) -> None:
         """Write what is left."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

@@ -1,6 +1,7 @@
 """``fit``: the loop over the data, with validation, progress and checkpoints."""
 
 import asyncio
+import contextlib
 import inspect
 import os
 import sys
@@ -38,6 +39,8 @@ async def fit(
     on_step: Callable[[StepStats], Any] | None,
 ) -> History:
     """See :meth:`.DataParallelTrainer.fit`."""
+    if trainer.feed is not None:
+        raise RuntimeError("fit: another fit of this trainer goes on; wait for it, or end it by trainer.stop()")
     source = source_of(data, settings.batch_size, settings.shuffle, job.seed)
     start, most = _start(trainer, source), settings.steps or sys.maxsize
     total = settings.last_step(source)
@@ -48,8 +51,15 @@ async def fit(
     done: list[StepStats] = []
     bar = _bar(progress, total, trainer.steps)
     reads = passes(source, start, settings.passes(source), max(0, most - trainer.steps))
-    feed = trainer.feed = Feed(reads, source.interrupt)
-    try:
+    async with contextlib.AsyncExitStack() as ending:
+        feed = Feed(reads, source.interrupt, source.abort)
+        _set_run(trainer, source, feed)
+        ending.callback(_set_run, trainer, None, None)
+        ending.push_async_callback(saving.end)
+        ending.push_async_callback(feed.close)
+        if bar is not None:
+            ending.callback(bar.close)
+        ending.callback(loggers.close)
         async for read in feed:
             if trainer.stopping or validation.over or trainer.steps >= most:
                 break
@@ -67,16 +77,11 @@ async def fit(
             await _validate(validation, loggers, saving)
         if done and saving.missing:
             await saving.begin()
-    finally:
-        trainer.stopping, trainer.feed = False, None
-        loggers.close()
-        if bar is not None:
-            bar.close()
-        try:
-            await feed.close()
-        finally:
-            await saving.end()
     return History(done, validation.results)
+
+
+def _set_run(trainer: "Trainer", source: Source | None, feed: Feed[Read] | None) -> None:
+    trainer.stopping, trainer.source, trainer.feed = False, source, feed
 
 
 def _start(trainer: "Trainer", source: Source) -> Cursor:

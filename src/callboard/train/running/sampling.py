@@ -59,6 +59,16 @@ def passes(source: Source, start: Cursor, epochs: int, most: int) -> Generator[R
         ValueError: A pass without a batch, or with more of them than the data's length says.
         Exception: What reading raised, with a note that says which batch was read.
     """
+    try:
+        yield from _passes(source, start, epochs, most)
+    except Exception:
+        source.release(failed=True)
+        raise
+    finally:
+        source.release(failed=False)
+
+
+def _passes(source: Source, start: Cursor, epochs: int, most: int) -> Generator[Read, None, None]:
     epoch, seen, order, left = start.epoch, start.batch, start.order, most
     while epoch < epochs and left:
         number = seen

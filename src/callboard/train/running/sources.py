@@ -1,6 +1,7 @@
 """``Source``: data in any of the forms that a run takes, as batches of one pass after the other."""
 
 import asyncio
+import copy
 import itertools
 import operator
 import sys
@@ -27,25 +28,42 @@ class Source:
     """Batches that can be read again, pass by pass.
 
     Args:
-        read: Gives the batches of a pass, by its number and the number of the first one.
-        count, once: See below.
+        read: See :meth:`batches`; None: a subclass has its own.
+        count, once, told: See below.
 
     Attributes:
-        batches: ``read``.
         count: Batches in a pass; None: it is not known before its end.
         once: There is one pass, from where the iterator is.
+        told: What gets the number of a pass by ``set_epoch``.
     """
 
     def __init__(
-        self, read: Callable[[int, int], Iterator[Batch]], count: int | None = None, once: bool = False
+        self,
+        read: Callable[[int, int], Iterator[Batch]] | None = None,
+        count: int | None = None,
+        once: bool = False,
+        told: tuple[Any, ...] = (),
     ) -> None:
-        self.batches = read
+        self._reader = read
         self.count = count
         self.once = once
+        self.told = [one for one in told if hasattr(one, "set_epoch")]
+
+    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
+        """The batches of a pass, by its number and the number of the first one."""
+        assert self._reader is not None
+        return self._reader(epoch, first)
 
     def begin(self, epoch: int, order: bytes) -> bytes:
         """A pass begins, with its generators in that state; empty: as they are. Their state."""
+        for one in self.told:
+            one.set_epoch(epoch)
         return b""
+
+    def beside(self, other: "Source") -> "Source":
+        """The same data, read while the other source is: what both hold stays as the other one needs it."""
+        self.told = [one for one in self.told if not any(one is each for each in other.told)]
+        return self
 
     def state(self) -> bytes:
         """The state of its generators."""
@@ -53,6 +71,17 @@ class Source:
 
     def interrupt(self) -> None:
         """End a read that waits for the event loop, and all later ones."""
+
+    def abort(self) -> bool:
+        """End a read that waits for processes; false: there are none."""
+        return False
+
+    def release(self, *, failed: bool) -> None:
+        """Let go of what reading holds.
+
+        Args:
+            failed: Reading raised: also of what a further pass would go on with.
+        """
 
 
 def source_of(
@@ -78,6 +107,11 @@ def source_of(
     forms = callable(data) or any(hasattr(data, name) for name in ("__iter__", "__aiter__", "__getitem__"))
     if isinstance(data, str | bytes) or not (forms or is_arrays(data)):
         raise TypeError(f"fit: {what} is a {type(data).__name__}; pass {FORMS}")
+    if isinstance(data, list) and data and _is_batch(data[0]):
+        raise TypeError(
+            f"fit: {what} is a list of {type(data[0]).__name__}s of arrays. If they are batches, pass "
+            "`lambda: batches`; if they are samples, pass a Dataset, or arrays of all samples"
+        )
     if is_arrays(data):
         arrays = as_arrays(data)
         rows, take = rows_of(arrays), lambda numbers: part(arrays, numbers)
@@ -96,6 +130,15 @@ def source_of(
     if not rows:
         raise ValueError(f"fit: the {what} has no samples")
     return Source(_reader(rows, take, size, seed, shuffle is not False and usual is None), -(-rows // size))
+
+
+def _is_batch(item: Any) -> bool:
+    """It holds arrays, not single numbers only."""
+    if not isinstance(item, tuple | dict):
+        return False
+    return any(
+        _is_batch(one) or getattr(one, "shape", ()) for one in (item.values() if isinstance(item, dict) else item)
+    )
 
 
 def _refuse(what: str, data: Any, batch_size: int | None, shuffle: bool | None) -> None:
@@ -134,16 +177,24 @@ class _Loader(Source):
 
     Its generators, which decide order and seeds of its workers, are set back at the beginning of a pass that goes on.
     Where it has none, it gets one.
+
+    Args:
+        loader: The loader.
+        seed: Of that generator.
+        lent: Its workers may stay for a further run.
     """
 
-    def __init__(self, loader: Any, seed: int) -> None:
+    def __init__(self, loader: Any, seed: int, *, lent: bool = True) -> None:
         import torch
 
         is_iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
-        count = None if is_iterable else len(loader)
-        super().__init__(lambda epoch, first: _owned(loader, first), count)
         samplers = [loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
-        self._told = [one for one in (*samplers, loader.dataset) if hasattr(one, "set_epoch")]
+        super().__init__(count=None if is_iterable else len(loader), told=(*samplers, loader.dataset))
+        self._loader = loader
+        self._seed = seed
+        self._persistent = loader.persistent_workers and loader.num_workers > 0
+        self._lent = lent and self._persistent
+        self._iterator: Any = None
         fresh = torch.Generator().manual_seed(seed_of(seed, "data"))
         generators: dict[int, Any] = {}
         for one in (loader, *samplers):
@@ -155,11 +206,54 @@ class _Loader(Source):
         self._generators = list(generators.values())
 
     def begin(self, epoch: int, order: bytes) -> bytes:
-        for one in self._told:
-            one.set_epoch(epoch)
+        super().begin(epoch, order)
         if order:
             self._set(order)
         return self.state()
+
+    def beside(self, other: Source) -> Source:
+        if not isinstance(other, _Loader) or not any(
+            one is each for one in self._generators for each in other._generators
+        ):
+            return super().beside(other)
+        return _Loader(_separate(self._loader), self._seed, lent=False).beside(other)
+
+    def abort(self) -> bool:
+        workers = getattr(self._iterator or getattr(self._loader, "_iterator", None), "_workers", ())
+        for worker in workers:
+            worker.terminate()
+        return bool(workers)
+
+    def release(self, *, failed: bool) -> None:
+        iterator, self._iterator = self._iterator, None
+        if self._lent and not failed:
+            return
+        getattr(iterator, "_shutdown_workers", lambda: None)()
+        if self._persistent and self._loader._iterator is iterator:
+            self._loader._iterator = None  # it makes another one
+
+    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
+        self._iterator = self._iterating()
+        return _owned(self._iterator, first)
+
+    def _iterating(self) -> Iterator[Batch]:
+        """An iterator, for which the generator gives one number: the seed of workers.
+
+        Torch draws it where it starts workers, so that with persistent ones a pass would depend on whether there was
+        one before.
+        """
+        import torch
+
+        loader = self._loader
+        if not self._persistent:
+            return iter(loader)
+        own = loader.generator
+        loader.generator = torch.Generator(own.device).set_state(own.get_state())
+        try:
+            torch.empty((), dtype=torch.int64).random_(generator=own)
+            return iter(loader)
+        finally:
+            loader.generator = own
 
     def state(self) -> bytes:
         return b"".join(one.get_state().numpy().tobytes() for one in self._generators)
@@ -175,6 +269,21 @@ class _Loader(Source):
             order = order[size:]
 
 
+def _separate(loader: Any) -> Any:
+    """A loader of the same data, with samplers, generators and workers of its own."""
+    made, sampler, batches = copy.copy(loader), copy.copy(loader.sampler), copy.copy(loader.batch_sampler)
+    one: Any
+    inner = getattr(batches, "sampler", None)
+    if inner is not None:
+        batches.sampler = sampler if inner is loader.sampler else copy.copy(inner)
+        inner = batches.sampler
+    for one in (made, sampler, batches, inner):
+        if getattr(one, "generator", None) is not None:
+            one.generator = None
+    vars(made).update(sampler=sampler, batch_sampler=batches, _iterator=None)
+    return made
+
+
 class _Iterable(Source):
     """Batches of an iterable, or of one that a function gives for each pass; also of asynchronous ones.
 
@@ -184,20 +293,14 @@ class _Iterable(Source):
     def __init__(self, data: Any) -> None:
         is_iterable = hasattr(data, "__iter__") or hasattr(data, "__aiter__")
         once = is_iterable and (hasattr(data, "__next__") or hasattr(data, "__anext__"))
-        super().__init__(self._read, once=once)
-        self._data = data
+        super().__init__(once=once, told=(data,))
         self._make = (lambda: data) if is_iterable else data
         self._bridge = _Bridge()
-
-    def begin(self, epoch: int, order: bytes) -> bytes:
-        if hasattr(self._data, "set_epoch"):
-            self._data.set_epoch(epoch)
-        return b""
 
     def interrupt(self) -> None:
         self._bridge.close()
 
-    def _read(self, epoch: int, first: int) -> Iterator[Batch]:
+    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
         made = self._make()
         if hasattr(made, "__aiter__"):
             made = self._bridge.over(made)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -69,7 +70,7 @@ class Steps(Handle):
         if not_finite not in ("skip", "stop", "roll_back"):
             raise ValueError(f"{name}: not_finite is {not_finite!r}; use 'skip', 'stop' or 'roll_back'")
         for key, value in (("flops_per_sample", flops_per_sample), ("peak_flops", peak_flops)):
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not 0 < value <= sys.float_info.max:
                 raise ValueError(f"{name}: {key} is {value}; it is a number above 0, or None")
         self._job = job
         self._opened = Opened(name, devices)

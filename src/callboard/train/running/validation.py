@@ -44,7 +44,7 @@ async def evaluate(
     collectors = Collectors(metrics)
     await collectors.reset()
     measures = Measures({})
-    feed = Feed(passes(source, Cursor(), 1, sys.maxsize), source.interrupt)
+    feed = Feed(passes(source, Cursor(), 1, sys.maxsize), source.interrupt, source.abort)
     try:
         async for read in feed:
             if read.arrays is not None and rows_of(read.arrays):
@@ -137,5 +137,7 @@ class Validation:
 def _number(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        raise ValueError("monitor returned a whole number that is too large for a float") from None
     except (TypeError, ValueError):
         raise returned("monitor", value, "a number; the lowest is the best") from None
