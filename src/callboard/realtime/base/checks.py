@@ -10,11 +10,13 @@ from callboard.core.errors import ShapeError
 
 __all__ = ["count", "number", "rows", "vector"]
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 def number(
     name: str, value: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
 ) -> float:
-    """A finite number within its range.
+    """A number within its range, and finite as f32, which blueprints compute in.
 
     Raises:
         TypeError: It is no number.
@@ -22,10 +24,10 @@ def number(
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} is {value!r:.80}; it must be a number")
-    if not (math.isfinite(value) and value >= least and value > above and value <= most):
+    if not (-LARGEST <= value <= LARGEST and value >= least and value > above and value <= most):
         bounds = [f"at least {least:g}"] * (least > -math.inf) + [f"above {above:g}"] * (above > -math.inf)
         bounds += [f"at most {most:g}"] * (most < math.inf)
-        raise ValueError(f"{name} is {value}; it must be {' and '.join(bounds or ['finite'])}")
+        raise ValueError(f"{name} is {value!s:.40}; it must be {' and '.join(bounds or ['finite as f32'])}")
     return float(value)
 
 
