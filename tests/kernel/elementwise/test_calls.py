@@ -23,7 +23,8 @@ async def test_inputs_by_position_and_by_name(device: cb.Device) -> None:
 async def test_inputs_have_any_name_of_python_and_none_of_the_call(cpu_device: cb.Device) -> None:
     x = cpu_device.put(np.arange(4.0))
     f = cb.elementwise("\ufb01 = self + \u00b5", results=["\ufb01"])
-    (found,) = f(**{"self": x, "\u00b5": 1.0})
+    named = {"self": x, "\u00b5": 1.0}
+    (found,) = f(**named)
     assert (await found.get()).tolist() == [1, 2, 3, 4]
     assert (await cpu_device.elementwise.map("self * expression", self=x, expression=2.0).get()).tolist() == [
         0,
