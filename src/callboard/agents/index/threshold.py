@@ -10,7 +10,7 @@ from callboard.agents.index.protocol import Metric, Neighbours
 __all__ = ["at_least", "checked_score"]
 
 MOST = 1.125
-"""Largest cosine that is no mistake: that of a vector with its own row, which rounding to i8 made longer, is above 1."""
+"""Largest cosine that is no mistake: that of a vector with its own row, which rounding made longer, is above 1."""
 
 
 def checked_score(value: Any, metric: Metric | None = None, *, queries: int = 1) -> float | None:

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
 
-__all__ = ["count", "number", "numbers_of", "rows", "vector", "within"]
+__all__ = ["LARGEST", "count", "number", "numbers_of", "rows", "vector", "within"]
 
 LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that is finite as f32."""
 
 
 def number(
