@@ -280,5 +280,5 @@ def test_marks_and_ends_of_lines_of_other_programs_change_no_mesh(tmp_path: Path
     assert (mesh.positions.tolist(), mesh.triangles.tolist()) == ([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
     for number in ("nan", "-inf", "1e300"):
         file.write_text(f"v 0 0 0\nv 0 {number} 0\n")
-        with pytest.raises(ValueError, match="cloth.obj, line 2"):
+        with pytest.raises(ValueError, match=r"cloth\.obj, line 2"):
             cb.read_obj(file)
