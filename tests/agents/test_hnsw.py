@@ -114,6 +114,19 @@ def test_a_graph_finds_nearly_all_through_all_writes(metric: Any, tmp_path: Path
     assert len(plain_one) == 1400
 
 
+def test_flipped_bits_of_a_graph_are_an_error_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    index = cb.HnswVectorIndex(24, dtype="f32", ef_build=8)
+    index.upsert(range(100), vectors(100))
+    index.save(path)
+    data = path.read_bytes()
+    at = data.index(b"IHN")  # faiss' own mark
+    path.write_bytes(data[:at] + b"?" + data[at + 1 :])
+    for verify in (True, False):
+        with pytest.raises(ValueError, match="index: its array 'graph' is damaged"):
+            cb.HnswVectorIndex.load(path, verify=verify)
+
+
 def test_a_write_that_fails_leaves_an_index_that_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = vectors(1300)
     index = cb.HnswVectorIndex(24, dtype="f32")

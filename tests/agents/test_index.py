@@ -1,7 +1,9 @@
 """``CpuVectorIndex`` against plain NumPy: metrics, dtypes, ties, filters, writes, files, errors."""
 
 import os
+import struct
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from tests.agents.index_lab import plain, vectors
 
 import callboard as cb
-from callboard.agents.index import exact, snapshot
+from callboard.agents.index import exact, files, snapshot
 from callboard.agents.index.coding import decode
 
 
@@ -163,6 +165,28 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(broken)
         with pytest.raises(ValueError, match=says):
             cb.CpuVectorIndex.load(path)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("part", ["rows", "squares", "scales", "ids"])
+def test_a_flipped_bit_of_an_array_is_found(tmp_path: Path, part: str, mmap: bool) -> None:
+    path = tmp_path / "index"
+    index = cb.CpuVectorIndex(24, dtype="i8")
+    index.upsert(range(50), vectors(50))
+    index.save(path)
+    _, arrays = files.read(path, mapped=False, verify=True)
+    data = path.read_bytes()
+    at = data.index(arrays[part].tobytes()) + 9
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with pytest.raises(ValueError, match=f"index: its array '{part}' is damaged; save the index again"):
+        cb.CpuVectorIndex.load(path, mmap=mmap)
+    assert len(cb.CpuVectorIndex.load(path, mmap=mmap, verify=False)) == 50
+    start, end = data.index(b', "sums"'), data.index(b"}", data.index(b', "sums"'))
+    text = data[20:start] + data[end + 1 :]  # as files were before they had checksums
+    length = struct.unpack_from("<Q", data, 12)[0]
+    plain = text[: length - (end + 1 - start)] + b" " * (end + 1 - start)
+    path.write_bytes(struct.pack("<8sIQ", data[:8], zlib.crc32(plain), length) + plain + data[20 + length :])
+    assert len(cb.CpuVectorIndex.load(path, mmap=mmap)) == 50
 
 
 @pytest.mark.parametrize(

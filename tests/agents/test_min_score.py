@@ -34,6 +34,7 @@ async def test_a_search_leaves_out_what_scores_less(dtype: Any) -> None:
         ("cosine", 1.5, (3,), "min_score is 1.5; it must be between -1 and 1, as cosines are"),
         ("cosine", float("nan"), (3,), "min_score is nan; it must be between"),
         ("ip", float("inf"), (3,), "min_score is inf; it must be finite"),
+        ("ip", 10**400, (3,), "min_score is 1000.*; it must be finite"),
         ("ip", "0.5", (3,), "min_score is '0.5'; it must be a number"),
         ("ip", True, (3,), "min_score is True; it must be a number"),
         ("l2", 0.5, (3,), "scores of 'l2' are distances"),
@@ -45,6 +46,23 @@ async def test_a_score_that_cannot_be_compared_is_refused(metric: Any, least: An
     index.upsert([0], np.ones((1, 3)))
     with pytest.raises((TypeError, ValueError), match=says):
         await index.search(np.ones(shape), min_score=least)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])
+def test_the_scores_of_a_cosine_index_are_least_scores(dtype: Any) -> None:
+    index = cb.CpuVectorIndex(24, dtype=dtype)
+    index.upsert(range(500), vectors(500))
+    scores = [index.search_now(row, 1).scores[0] for row in index.rows(range(500))]
+    at = int(np.argmax(scores))  # above 1 by rounding
+    assert len(index.search_now(index.rows([at])[0], 3, min_score=scores[at])) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_product_reaches_a_score_that_is_no_f32() -> None:
+    index = cb.CpuVectorIndex(3, metric="ip")
+    index.upsert([0], np.ones((1, 3)))
+    assert len(index.search_now(np.ones(3), min_score=1e300)) == 0
+    assert len(index.search_now(np.ones(3), min_score=-1e300)) == 1
 
 
 def test_words_have_a_least_score_of_bm25() -> None:

@@ -270,3 +270,15 @@ def test_an_obj_file_of_another_program_is_read(tmp_path: Path) -> None:
             cb.read_obj(file)
     with pytest.raises(ValueError, match="there are 1 positions"):
         cb.write_obj(file, [[0, 0, 0]], [[0, 1, 2]])
+
+
+def test_marks_and_ends_of_lines_of_other_programs_change_no_mesh(tmp_path: Path) -> None:
+    file = tmp_path / "cloth.obj"
+    text = "v 0 0 0 # a\u2028v 9 9 9\x0cv 8 8 8\r\nv 1 0 0\r\nv 0 1 0\r\nv 5 5 5\r\nf 1 2 3\r\n"
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    mesh = cb.read_obj(file)
+    assert (mesh.positions.tolist(), mesh.triangles.tolist()) == ([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]])
+    for number in ("nan", "-inf", "1e300"):
+        file.write_text(f"v 0 0 0\nv 0 {number} 0\n")
+        with pytest.raises(ValueError, match=r"cloth\.obj, line 2"):
+            cb.read_obj(file)

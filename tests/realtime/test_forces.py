@@ -45,6 +45,13 @@ async def test_a_force_depends_on_time_mass_attributes_and_parameters() -> None:
                 np.testing.assert_array_equal(same.attributes["charge"], found.attributes["charge"])
 
 
+async def test_a_parameter_may_have_any_name_of_python() -> None:
+    config = changed(FREE, fields=(cb.Force("fx = self + \u03bc"),), parameters={"self": 1.0, "\u03bc": 2.0})
+    async with cb.device("cpu", isolation=None) as gpu, cb.ParticleSystemActor(gpu, [(0, 0, 0)], config=config) as one:
+        await one.step(0.5)
+        assert (await one.snapshot()).velocities[0].tolist() == [1.5, 0, 0]
+
+
 async def test_gravity_accelerates_all_alike_and_other_forces_by_mass() -> None:
     config = cb.ParticleConfig(gravity=(0, -2, 0), drag=1.0, fields=(cb.Spring(strength=2.0),))
     async with cb.device("cpu", isolation=None) as gpu:
@@ -116,19 +123,27 @@ async def test_emitters_give_masses_and_attributes() -> None:
     [
         (lambda: cb.Force("a = 3"), "assign fx, fy or fz"),
         (lambda: cb.Force("x = 3"), "assigns x"),
+        (lambda: cb.Force("fx = 1; dt_ = 7"), "assigns dt_; use a name without a _"),
+        (lambda: cb.Force("fx = 1; part_ += 7"), "assigns part_"),
+        (lambda: changed(FREE, fields=(cb.Force("k = 2; fx = k * x"),), parameters={"k": 1.0}), "assigns k, an attr"),
         (lambda: cb.Force(3), "pass an expression"),  # type: ignore[arg-type]
         (lambda: cb.Force("fx = sinus(x)"), "no function"),
         (lambda: changed(FREE, fields=(cb.Force("fx = q * x"),)), "parameters={'q': 1.0}"),
         (lambda: changed(FREE, fields=(cb.Force("fx = 1j * x"),)), "c64"),
         (lambda: changed(FREE, fields=(cb.Force("fx = x"),), method="rk4"), "rk4"),
         (lambda: changed(FREE, parameters={"x": 1.0}), "has a meaning"),
+        (lambda: changed(FREE, parameters={"outs": 1.0}), "has a meaning"),
+        (lambda: changed(FREE, parameters={"lambda": 1.0}), "as of a variable"),
+        (lambda: changed(FREE, parameters={"\u00b5": 1.0}), "expressions read as '.u03bc'; write that"),
+        (lambda: changed(FREE, parameters={"k": 1e300}), "at most|finite as f32"),
+        (lambda: changed(FREE, gravity=(0, -(10**400), 0)), "gravity.1. is -1000.*finite as f32"),
         (lambda: changed(FREE, parameters={"k": "4"}), "must be a number"),
         (lambda: changed(FREE, parameters={"k": 1.0}, attributes={"k": 1.0}), "has a meaning"),
         (lambda: changed(FREE, emitters=(cb.Emitter(rate=1.0, attributes={"q": 1.0}),)), "attributes={'q': 0.0}"),
         (lambda: cb.Emitter(rate=1.0, mass=0.0), "Emitter.mass"),
     ],
 )
-@pytest.mark.few(12)
+@pytest.mark.few(20)
 def test_expressions_that_cannot_be_forces_are_refused_when_they_are_written(make: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message.replace("{", "\\{")):
         make()

@@ -14,7 +14,7 @@ from tests.realtime.text_lab import run_text
 import callboard as cb
 from callboard.realtime.hashmap import cuda, plain
 from callboard.realtime.hashmap.config import HashMapConfig
-from callboard.realtime.hashmap.keys import keys_of, words_of
+from callboard.realtime.hashmap.keys import keys_of, values_of, words_of
 
 pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
 
@@ -115,7 +115,7 @@ async def test_operands_that_do_not_fit_change_nothing() -> None:
                 await table.insert([1, -1], 0)
             with pytest.raises(ValueError, match="values: number 0 is 256"):
                 await table.insert([1], [256])
-            with pytest.raises(TypeError, match="keys has dtype float64; this map takes uint32"):
+            with pytest.raises(TypeError, match="keys has dtype float64; pass numbers of uint32"):
                 await table.find([0.5])
             with pytest.raises(cb.ShapeError, match=r"values has shape \[2\] for 3 keys"):
                 await table.insert([1, 2, 3], [1, 2])
@@ -138,6 +138,41 @@ def test_floats_are_keys_by_their_value() -> None:
     np.testing.assert_array_equal(keys_of(words, config), np.array([0, 0, -1.5], "f4"))
     with pytest.raises(ValueError, match=r"keys\[1\] is nan"):
         words_of([0.0, np.nan], config)
+
+
+@pytest.mark.parametrize(
+    "key, keys, says",
+    [
+        ("f4", [16777216, 16777217], "number 1 is 16777217, and 16777216.0 in float32; pass np.asarray"),
+        ("f4", [np.inf, 1e300], "number 1 is 1e.300, and inf in float32; pass keys of a wider dtype"),
+        ("f4", [0.5, 0.1], "number 1 is 0.1, and 0.10000000149"),
+        ("f8", [1 << 63, (1 << 63) + 1], "number 1 is 9223372036854775809"),
+        ("f8", np.array([-(1 << 53), -(1 << 53) - 1]), "number 1 is -9007199254740993"),
+        ("f8", [0.5, (1 << 53) + 1], "number 1 is 9007199254740993"),
+        ("f8", [10**400], "a number is beyond"),
+        ("u8", [0, 1 << 64], "number 1 is 18446744073709551616"),
+        ("u8", [(1 << 64) - 1, -1], "number 1 is -1"),
+    ],
+)
+def test_a_key_that_the_dtype_has_not_is_no_other_key(key: str, keys: Any, says: str) -> None:
+    config = HashMapConfig(key=key, value="f4", shape=(), capacity=1, grow=True)
+    with pytest.raises(ValueError, match=f"keys: {says}"):
+        words_of(keys, config)
+
+
+def test_numbers_of_a_list_are_what_they_were() -> None:
+    config = HashMapConfig(key="u8", value="u8", shape=(), capacity=1, grow=True)
+    ends = [(1 << 64) - 1, 0]
+    assert keys_of(words_of(ends, config), config).tolist() == values_of(ends, 2, config)[:, 0].tolist() == ends
+    f8 = HashMapConfig(key="f8", value="f4", shape=(), capacity=1, grow=True)
+    assert keys_of(words_of([1 << 63, 1e300, -np.inf], f8), f8).tolist() == [2.0**63, 1e300, -np.inf]
+    least = np.array([-(1 << 31)], "i4")
+    f4 = HashMapConfig(key="f4", value="f4", shape=(), capacity=1, grow=True)
+    assert keys_of(words_of(least, f4), f4).tolist() == [-(2.0**31)]
+    assert values_of([0.1, np.inf, 1 << 60], 3, f8)[:, 0].tolist() == [np.float32(0.1), np.inf, 2.0**60]
+    for value, says in ((1e300, "1e.300, and inf"), ((1 << 24) + 1, "16777217, and 16777216.0")):
+        with pytest.raises(ValueError, match=f"values: number 0 is {says}"):
+            values_of(value, 1, f8)
 
 
 ATOMICS = r"""

@@ -153,7 +153,8 @@ async def test_damaged_checkpoints_are_named(tmp_path: Path) -> None:
         rest = torch.load(place / "trainer.pt")
         for name in ("trainer.pt", "model.safetensors"):
             good = (place / name).read_bytes()
-            for bad in (b"", good[:30], good[: len(good) // 2], b"cos\ngetcwd\n(tR.", bytes(300)):
+            flipped = good[:-9] + bytes([good[-9] ^ 1]) + good[-8:]
+            for bad in (b"", good[:30], good[: len(good) // 2], flipped, b"cos\ngetcwd\n(tR.", bytes(300)):
                 (place / name).write_bytes(bad)
                 with pytest.raises(
                     RuntimeError, match=f"the checkpoint {place} cannot be read.*damaged.*from {older},"
@@ -164,6 +165,7 @@ async def test_damaged_checkpoints_are_named(tmp_path: Path) -> None:
                 await training.resume(place)
             (place / name).write_bytes(good)
         shutil.rmtree(older)
+        (place / "sums.json").unlink()  # as before there were checksums
         with pytest.raises(FileNotFoundError, match=f"there is no checkpoint {older}"):
             await training.resume(older)
         for bad in ({}, [1], {**rest, "step": "x"}, {**rest, "updates": -1}, {**rest, "rates": ["x"]}):

@@ -1,16 +1,18 @@
 """Checkpoints: a folder for each, complete or not there, with weights that other programs can read.
 
 ``step-00000042/model.safetensors`` has the model's weights by their names; ``trainer.pt`` has the optimizer's state and
-the place in the data, for ``torch.load(..., weights_only=True)``.
+the place in the data, for ``torch.load(..., weights_only=True)``; ``sums.json`` has the CRC-32 of both.
 """
 
 import contextlib
+import json
 import os
 import pickle
 import re
 import shutil
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ from callboard.train.states import State, pack_host, unpack
 __all__ = ["latest", "read", "write", "write_dcp"]
 
 NAME = re.compile(r"step-(\d{8,})")
-
+FILES = "model.safetensors", "trainer.pt"
+SUMS = "sums.json"
+"""CRC-32 of each file."""
 _writing = threading.Lock()  # one at a time, also when an earlier call was cancelled and its thread still writes
 
 
@@ -75,6 +79,7 @@ def _write(folder: Path, state: State, cursor: Cursor) -> Path:
             save_file(tensors, partial / "model.safetensors")
             torch.save(rest, partial / "trainer.pt")
             torch.load(partial / "trainer.pt", map_location="meta", weights_only=True)
+            (partial / SUMS).write_text(json.dumps({name: _sum(partial / name) for name in FILES}))
         except OSError:
             raise
         except pickle.UnpicklingError as error:
@@ -216,6 +221,10 @@ def _read(place: Path) -> tuple[State, Cursor]:
     import torch
     from safetensors.torch import load_file
 
+    sums = json.loads((place / SUMS).read_text()) if (place / SUMS).exists() else {}  # older ones have none
+    for name, checksum in sums.items():
+        if _sum(place / name) != checksum:
+            raise ValueError(f"{name} has other bytes than were written; if you have changed it, remove {SUMS}")
     model: dict[str, Any] = load_file(place / "model.safetensors")
     rest = torch.load(place / "trainer.pt", map_location="cpu", weights_only=True)
     own = {**model, **rest["others"]}, rest["optimizer"], _rates(rest["rates"])
@@ -246,6 +255,15 @@ def _all(folder: Path) -> list[Path]:
 
 def _step(place: Path) -> int:
     return int(place.name.removeprefix("step-"))
+
+
+def _sum(path: Path) -> int:
+    """CRC-32 of a file."""
+    found = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            found = zlib.crc32(part, found)
+    return found
 
 
 def _sync(path: Path) -> None:

@@ -20,6 +20,29 @@ async def test_inputs_by_position_and_by_name(device: cb.Device) -> None:
     assert (await device.elementwise.map(f.text, np.array(2.0), at_x, at_y).get() == want).all()
 
 
+async def test_inputs_have_any_name_of_python_and_none_of_the_call(cpu_device: cb.Device) -> None:
+    x = cpu_device.put(np.arange(4.0))
+    f = cb.elementwise("\ufb01 = self + \u00b5", results=["\ufb01"])
+    named = {"self": x, "\u00b5": 1.0}
+    (found,) = f(**named)
+    assert (await found.get()).tolist() == [1, 2, 3, 4]
+    assert (await cpu_device.elementwise.map("self * expression", self=x, expression=2.0).get()).tolist() == [
+        0,
+        2,
+        4,
+        6,
+    ]
+    with pytest.raises(cb.ShapeError, match="axis is a setting of the call; rename"):
+        cpu_device.elementwise.reduce("sum(x * axis)", x, 2.0)
+
+
+async def test_a_reduction_ends_with_numbers_as_they_were_assigned(cpu_device: cb.Device) -> None:
+    x = cpu_device.put(np.arange(4.0))
+    assert await cb.reduction("a = a * 2; k = 3; y = sum(x) * a + k")(a=5.0, x=x).get() == 63
+    with pytest.raises(cb.ShapeError, match="a is outside of sum"):
+        cb.reduction("a = a * x; y = sum(x) * a")(a=5.0, x=x)
+
+
 async def test_another_number_needs_no_other_plan(cpu_device: cb.Device) -> None:
     x = cpu_device.put(np.arange(4.0))
     f = cb.elementwise("x * a")

@@ -244,18 +244,19 @@ class CpuVectorIndex:
         """Add what a kind of index has beside its rows."""
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, mmap: bool = True) -> Self:
+    def load(cls, path: str | PathLike[str], *, mmap: bool = True, verify: bool = True) -> Self:
         """An index from its file.
 
         Args:
             path: The file.
             mmap: Map the rows into memory, so that they are read when a search needs them; the first write after
                 that copies them. The file must not be changed meanwhile; :meth:`save` replaces it instead.
+            verify: Compare the arrays with their checksums, for which all of the file is read now, with ``mmap`` too.
 
         Raises:
-            ValueError: It is not the file of an index, or not all of it.
+            ValueError: It is not the file of an index, not all of it, or damaged.
         """
-        header, arrays = files.read(Path(path), mapped=mmap)
+        header, arrays = files.read(Path(path), mapped=mmap, verify=verify)
         if header["format"] != 1:
             raise ValueError(f"{path} has format {header['format']}; this version reads format 1")
         index = cls(header["dim"], metric=header["metric"], dtype=header["dtype"])
@@ -276,7 +277,10 @@ class CpuVectorIndex:
             largest=float(np.sqrt(squares.max(initial=0))),
             numbering=CoarseRows(),
         )
-        index._load_more(header, arrays)
+        try:
+            index._load_more(header, arrays)
+        except RuntimeError as error:  # of faiss, whose checks the file has not passed
+            raise ValueError(f"{path}: its array 'graph' is damaged; save the index again: {error}") from error
         return index
 
     def _load_more(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:

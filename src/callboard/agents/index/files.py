@@ -22,11 +22,13 @@ ALIGNMENT = 64
 def write(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Write a file, which replaces one of this name when it is complete."""
     places: dict[str, Any] = {}
+    sums: dict[str, int] = {}
     offset = 0
     for name, array in arrays.items():
         places[name] = [array.dtype.str, list(array.shape), offset]
+        sums[name] = _sum(array)
         offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    text = json.dumps({**header, "arrays": places}).encode()
+    text = json.dumps({**header, "arrays": places, "sums": sums}).encode()
     text += b" " * (-(len(text) + _START.size) % ALIGNMENT)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -45,11 +47,15 @@ def write(path: Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -
         raise
 
 
-def read(path: Path, *, mapped: bool) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read(path: Path, *, mapped: bool, verify: bool) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The header and the arrays of a file.
 
+    Args:
+        mapped: Arrays are mapped into memory.
+        verify: Read all arrays for their checksums, which older files have not.
+
     Raises:
-        ValueError: It is not the file of an index, or not all of it.
+        ValueError: It is not the file of an index, not all of it, or damaged; names the array.
     """
     with path.open("rb") as file:
         start = file.read(_START.size)
@@ -61,6 +67,7 @@ def read(path: Path, *, mapped: bool) -> tuple[dict[str, Any], dict[str, NDArray
     if len(text) != length or zlib.crc32(text) != checksum:
         raise ValueError(f"{path}: its header is damaged; save the index again")
     header = json.loads(text)
+    sums = header.pop("sums", {})
     found: dict[str, NDArray[Any]] = {}
     for name, (dtype, shape, offset) in header.pop("arrays").items():
         place, count = _START.size + length + offset, int(np.prod(shape))
@@ -70,4 +77,11 @@ def read(path: Path, *, mapped: bool) -> tuple[dict[str, Any], dict[str, NDArray
             found[name] = np.memmap(path, dtype, "r", place, tuple(shape))
         else:
             found[name] = np.fromfile(path, dtype, count, offset=place).reshape(shape)
+        if verify and name in sums and _sum(found[name]) != sums[name]:
+            raise ValueError(f"{path}: its array {name!r} is damaged; save the index again, or load a copy of the file")
     return header, found
+
+
+def _sum(array: NDArray[Any]) -> int:
+    """CRC-32 of the bytes in row-major order."""
+    return zlib.crc32(np.ascontiguousarray(array).data if array.size else b"")

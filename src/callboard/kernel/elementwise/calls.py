@@ -1,5 +1,6 @@
 """``cb.elementwise``: an expression as a function of arrays and numbers."""
 
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
@@ -23,6 +24,8 @@ __all__ = [
     "Reduced",
     "bound",
     "elementwise",
+    "names_of",
+    "readable",
     "reduction",
     "submit_many",
     "submit_map",
@@ -46,10 +49,7 @@ class Called(Generic[R]):
     __slots__ = ("_expression",)
 
     def __init__(self, expression: Expression) -> None:
-        reserved = {"out", "outs"}.intersection(expression.inputs)
-        if reserved:
-            raise ShapeError(f"expression {expression.text!r}: {reserved.pop()} is where results go; rename the input")
-        self._expression = expression
+        self._expression = readable(expression.text, "out", "outs")
 
     @property
     def text(self) -> str:
@@ -75,7 +75,7 @@ class Elementwise(Called[Any]):
         self._known: dict[tuple[Any, ...], bytes] = {}  # signatures by the kinds of the arguments
 
     def __call__(
-        self, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
+        self, /, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
     ) -> GpuRef[Mode]:
         """Enqueue it, on the device of its arrays.
 
@@ -134,7 +134,7 @@ class ElementwiseMany(Called[Any]):
         self.results = results
 
     def __call__(
-        self, *operands: Argument[Mode], outs: Sequence[GpuRef[Mode] | None] | None = None, **named: Argument[Mode]
+        self, /, *operands: Argument[Mode], outs: Sequence[GpuRef[Mode] | None] | None = None, **named: Argument[Mode]
     ) -> tuple[GpuRef[Mode], ...]:
         """Enqueue it, on the device of its arrays; the results in the order of their names.
 
@@ -177,15 +177,7 @@ def elementwise(expression: str, *, results: Sequence[str] | None = None) -> "El
     read_ = read(expression)
     if results is None:
         return Elementwise(read_)
-    names = (results,) if isinstance(results, str) else tuple(results)
-    targets = {target for target, _ in read_.statements}
-    for name in names:
-        if name not in targets:
-            there = ", ".join(sorted(targets))
-            raise ShapeError(f"expression {expression!r}: {name!r} is not assigned; there are {there}")
-    if not names or len(set(names)) < len(names):
-        raise ShapeError(f"results {names}: name each result once")
-    return ElementwiseMany(read_, names)
+    return ElementwiseMany(read_, names_of(read_, results))
 
 
 class Reduced(Called[Any]):
@@ -200,7 +192,7 @@ class Reduced(Called[Any]):
         self._settings = {"axes": axes, "keepdims": keepdims, "dtype": dtype}
 
     def __call__(
-        self, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
+        self, /, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
     ) -> GpuRef[Mode]:
         """Enqueue it, on the device of its arrays.
 
@@ -248,6 +240,40 @@ def reduction(
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
+def readable(text: str, *settings: str) -> Expression:
+    """An expression, read, whose inputs can all be given by name.
+
+    Args:
+        settings: The names that the call has for other things.
+
+    Raises:
+        ShapeError: An input has such a name.
+    """
+    expression = read(text)
+    for name in settings:
+        if name in expression.inputs:
+            raise ShapeError(f"expression {text!r}: {name} is a setting of the call; rename the input")
+    return expression
+
+
+def names_of(expression: Expression, results: Sequence[str]) -> tuple[str, ...]:
+    """Names of results, as the text is read.
+
+    Raises:
+        ShapeError: One is not assigned, or named twice; or there is none.
+    """
+    given = (results,) if isinstance(results, str) else results
+    names = tuple(unicodedata.normalize("NFKC", name) for name in given)
+    targets = {target for target, _ in expression.statements}
+    for name in names:
+        if name not in targets:
+            there = ", ".join(sorted(targets))
+            raise ShapeError(f"expression {expression.text!r}: {name!r} is not assigned; there are {there}")
+    if not names or len(set(names)) < len(names):
+        raise ShapeError(f"results {names}: name each result once")
+    return names
+
+
 def bound(expression: Expression, operands: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Every input with its argument, in the order of the inputs.
 
@@ -261,6 +287,8 @@ def bound(expression: Expression, operands: Sequence[Any], named: Mapping[str, A
         raise TypeError(f"{expression.text!r} takes {len(inputs)} arguments ({', '.join(inputs)}), not {len(operands)}")
     given = dict(zip(inputs, operands, strict=False))
     for name, value in named.items():
+        if name not in inputs:
+            name = unicodedata.normalize("NFKC", name)  # as the text is read
         if name not in inputs:
             raise TypeError(f"{expression.text!r} has no input {name!r}; it has {', '.join(inputs)}")
         if name in given:

@@ -6,8 +6,15 @@ from callboard.core.dtype import DTypeLike
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.kernel.api import Api
-from callboard.kernel.elementwise.calls import Argument, bound, submit_many, submit_map, submit_reduce
-from callboard.kernel.elementwise.language import read
+from callboard.kernel.elementwise.calls import (
+    Argument,
+    bound,
+    names_of,
+    readable,
+    submit_many,
+    submit_map,
+    submit_reduce,
+)
 from callboard.kernel.elementwise.reduce import as_axes
 
 __all__ = ["Methods"]
@@ -21,7 +28,7 @@ class Methods(Api[Mode]):
     covers = frozenset({"map", "map_many", "reduce"})
 
     def map(
-        self, expression: str, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
+        self, expression: str, /, *operands: Argument[Mode], out: GpuRef[Mode] | None = None, **named: Argument[Mode]
     ) -> GpuRef[Mode]:
         """The last statement of an expression, for each element; see :func:`callboard.elementwise`.
 
@@ -29,7 +36,7 @@ class Methods(Api[Mode]):
             expression: Assignments, as in ``"z = alpha * x + max(y, 0)"``.
             operands, out, named: See the call of ``cb.elementwise(expression)``.
         """
-        text = read(expression)
+        text = readable(expression, "out")
         answer: GpuRef[Mode] = submit_map(self._submit, text, bound(text, operands, named), out)
         return answer
 
@@ -37,6 +44,7 @@ class Methods(Api[Mode]):
         self,
         expression: str,
         results: Sequence[str],
+        /,
         *operands: Argument[Mode],
         outs: Sequence[GpuRef[Mode] | None] | None = None,
         **named: Argument[Mode],
@@ -48,15 +56,16 @@ class Methods(Api[Mode]):
             results: The names whose values are given, in this order.
             operands, outs, named: See the call of ``cb.elementwise(expression, results=…)``.
         """
-        text = read(expression)
+        text = readable(expression, "outs")
         answer: tuple[GpuRef[Mode], ...] = submit_many(
-            self._submit, text, tuple(results), bound(text, operands, named), outs
+            self._submit, text, names_of(text, results), bound(text, operands, named), outs
         )
         return answer
 
     def reduce(
         self,
         expression: str,
+        /,
         *operands: Argument[Mode],
         axis: int | Iterable[int] | None = None,
         keepdims: bool = False,
@@ -71,7 +80,7 @@ class Methods(Api[Mode]):
             axis, keepdims, dtype: See ``cb.reduction``.
             operands, out, named: See the call of ``cb.reduction(expression)``.
         """
-        text = read(expression)
+        text = readable(expression, "out", "axis", "keepdims", "dtype")
         settings = {"axes": as_axes(axis), "keepdims": keepdims, "dtype": dtype, "out": out}
         answer: GpuRef[Mode] = submit_reduce(self._submit, text, bound(text, operands, named), settings)
         return answer

@@ -86,7 +86,7 @@ def compiled_reduction(
     accumulator, total = _types(text, function, own, dtype)
     each = builder.cast(each, accumulator)
     end = Builder(text)
-    outer: dict[str, Value] = {name: Loose(kind, Name(name)) for name, kind in numbers}
+    outer: dict[str, Value] = {name: value for name, value in known.items() if isinstance(value, Loose)}
     outer[COUNT], outer[_TOTAL] = Loose("float", Name(COUNT)), end.step(Step("operand", (), total, 0))
     given: Tree = Name(_TOTAL)
     if function == "mean":  # divided before it is rounded: an f16 cannot hold the number of terms

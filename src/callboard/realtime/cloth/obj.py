@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
-from callboard.realtime.base.checks import rows
+from callboard.realtime.base.checks import LARGEST, rows
 
 __all__ = ["ObjMesh", "read_obj", "write_obj"]
 
@@ -37,12 +37,13 @@ def read_obj(path: str | os.PathLike[str]) -> ObjMesh:
     """
     positions: list[list[float]] = []
     triangles: list[tuple[int, int, int]] = []
-    for number, line in enumerate(Path(path).read_text("utf-8", "replace").splitlines(), 1):
+    lines = Path(path).read_text("utf-8-sig", "replace").split("\n")  # other ends of lines may be in comments
+    for number, line in enumerate(lines, 1):
         kind, *words = line.split("#")[0].split() or [""]
         try:
             if kind == "v":
                 positions.append([float(word) for word in words[:3]])
-                if len(words) < 3:
+                if len(words) < 3 or not all(abs(value) <= LARGEST for value in positions[-1]):
                     raise ValueError
             elif kind == "f":
                 corners = [int(word.split("/")[0]) for word in words]

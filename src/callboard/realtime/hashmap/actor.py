@@ -101,8 +101,9 @@ class GpuHashMapActor(Commanded):
         """Give all keys these values, and return how many are new. Of a key that is twice here, the last counts.
 
         Args:
-            keys: ``[n]``; keys of bytes: u1 ``[n, bytes]``, or a list of bytes.
-            values: ``[n, *shape]``, or one for all.
+            keys: ``[n]``, numbers of the dtype of keys, to which floats are not rounded; keys of bytes: u1
+                ``[n, bytes]``, or a list of bytes.
+            values: ``[n, *shape]``, or one for all; floats are rounded, if they stay finite.
 
         Raises:
             HashMapFull: The map does not grow, and keys have no room; all others are in it.

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
+from callboard.realtime.base.checks import numbers_of, within
 from callboard.realtime.hashmap.config import HashMapConfig
 
 __all__ = ["KEYS", "Words", "among", "firsts", "keys_of", "values_of", "words_of"]
@@ -23,12 +24,13 @@ def words_of(keys: Any, config: HashMapConfig) -> Words:
     """
     if isinstance(config.key, int):
         return _bytes(keys, config.key, config.words)
-    kind, given = np.dtype(config.key), np.asarray(keys)
+    kind = np.dtype(config.key)
+    given = numbers_of("keys", keys, kind)
     if given.ndim != 1:
         raise ShapeError(f"keys has shape {list(given.shape)}; pass a list, or an array [n] of {kind}")
     if not given.size:
         return np.zeros((0, 1), "u8")
-    cast = within("keys", given, kind)
+    cast = within("keys", given, kind, rounds=False)
     if kind.kind == "f":
         bad = np.flatnonzero(np.isnan(cast))
         if bad.size:
@@ -69,32 +71,15 @@ def values_of(values: Any, count: int, config: HashMapConfig) -> NDArray[Any]:
     Raises:
         ShapeError, TypeError, ValueError: They are no values of this map.
     """
-    kind, given, (stored, width) = np.dtype(config.value), np.asarray(values), config.stored
+    kind, (stored, width) = np.dtype(config.value), config.stored
+    given = numbers_of("values", values, kind)
     if given.shape not in (config.shape, (count, *config.shape)):
         one = f" of {list(config.shape)}" if config.shape else ""
         raise ShapeError(f"values has shape {list(given.shape)} for {count} keys; pass a value{one} for each, or one")
-    cast = np.broadcast_to(within("values", given, kind) if count else np.zeros((), kind), (count, *config.shape))
+    cast = np.broadcast_to(
+        within("values", given, kind, rounds=True) if count else np.zeros((), kind), (count, *config.shape)
+    )
     return np.array(cast, order="C").view(stored).reshape(count, width)
-
-
-def within(name: str, given: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
-    """An array as another dtype, of a kind that has its numbers.
-
-    Raises:
-        TypeError: It is of another kind.
-        ValueError: A number is out of the dtype's range.
-    """
-    takes = {"b": "b", "u": "iu", "i": "iu", "f": "iuf", "c": "iufc"}[kind.kind]
-    if given.dtype.kind not in takes:
-        raise TypeError(f"{name} has dtype {given.dtype}; this map takes {kind}")
-    if kind.kind in "iu" and given.size and not np.can_cast(given.dtype, kind):
-        least, most = np.iinfo(kind).min, np.iinfo(kind).max
-        for at in (int(given.argmin()), int(given.argmax())):
-            number = int(given.reshape(-1)[at])
-            if not least <= number <= most:
-                raise ValueError(f"{name}: number {at} is {number}; {kind} takes from {least} to {most}")
-    with np.errstate(over="ignore"):
-        return given.astype(kind, copy=False)
 
 
 def firsts(words: Words) -> NDArray[np.intp]:

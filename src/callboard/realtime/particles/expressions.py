@@ -1,6 +1,8 @@
 """``Force``: a force as an expression, checked when it is written down, and computed as one kernel on each backend."""
 
 import functools
+import keyword
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +20,8 @@ STATE = "x", "y", "z", "vx", "vy", "vz", "t", "life", "mass"
 """What every force may read."""
 RESULTS = {"fx": "vx", "fy": "vy", "fz": "vz"}
 NUMBERS = "late_", "part_"
+RESERVED = frozenset({"out", "outs"})
+"""What the results of an expression are called."""
 FLOAT: Weak = "float"
 
 
@@ -35,7 +39,8 @@ class Force(Part, frozen=True, kw_only=False):
 
     Raises:
         ShapeError, TypeError: The text is not of the language, or assigns no force.
-        ValueError: It reads what there is not (raised by the configuration), or assigns what it reads.
+        ValueError: It reads what there is not, or assigns an attribute or parameter (raised by the configuration); it
+            assigns what every force may read, or a name with a ``_`` at its end, which are those of the step.
     """
 
     text: str
@@ -47,6 +52,9 @@ class Force(Part, frozen=True, kw_only=False):
         taken = sorted(targets.intersection(STATE))
         if taken:
             raise ValueError(f"Force {self.text!r:.80} assigns {taken[0]}; use another name, and assign fx, fy or fz")
+        inner = sorted(target for target in targets if target.endswith("_"))
+        if inner:
+            raise ValueError(f"Force {self.text!r:.80} assigns {inner[0]}; use a name without a _ at its end")
         if not targets.intersection(RESULTS):
             raise ValueError(f"Force {self.text!r:.80} assigns {', '.join(sorted(targets))}; assign fx, fy or fz")
 
@@ -68,15 +76,18 @@ def check_numbers(name: str, numbers: Any, others: Iterable[str] = ()) -> None:
     if not isinstance(numbers, Mapping):
         raise TypeError(f"{name} is {numbers!r:.80}; pass numbers by their names, as {{'k': 4.0}}")
     for key, value in numbers.items():
-        if not isinstance(key, str) or not key.isidentifier() or key.endswith("_"):
+        if not isinstance(key, str) or not key.isidentifier() or keyword.iskeyword(key) or key.endswith("_"):
             raise ValueError(f"{name} has the name {key!r:.40}; use one as of a variable, without a _ at its end")
-        if key in {*STATE, *RESULTS, *CONSTANTS, *others}:
+        plain = unicodedata.normalize("NFKC", key)  # as Python reads names
+        if plain != key:
+            raise ValueError(f"{name} has the name {key!a:.40}, which expressions read as {plain!a:.40}; write that")
+        if key in {*STATE, *RESULTS, *CONSTANTS, *RESERVED, *others}:
             raise ValueError(f"{name} has the name {key!r}, which has a meaning; use another one")
         number(f"{name}[{key!r}]", value)
 
 
 def check_force(force: Force, attributes: Iterable[str], parameters: Iterable[str]) -> None:
-    """Refuse a force that reads what there is not, or whose result is no real number.
+    """Refuse a force that reads what there is not, assigns a number of all, or whose result is no real number.
 
     Raises:
         ValueError, ShapeError: Names the force, and what it may read.
@@ -88,6 +99,10 @@ def check_force(force: Force, attributes: Iterable[str], parameters: Iterable[st
             f"Force {force.text!r:.80} reads {unknown[0]!r}, which is neither of {', '.join(STATE)} nor among the "
             f"attributes or parameters; write parameters={{{unknown[0]!r}: 1.0}} in the configuration"
         )
+    given = {*attributes, *parameters}
+    hidden = sorted(given.intersection(target for target, _ in read(force.text).statements))
+    if hidden:
+        raise ValueError(f"Force {force.text!r:.80} assigns {hidden[0]}, an attribute or parameter; use another name")
     whole = kicking(force.text)
     numbers = tuple((name, FLOAT) for name in whole.inputs if name in NUMBERS)
     dtypes = tuple(as_dtype("f64" if name == "clock_" else "f32") for name in whole.inputs if name not in NUMBERS)

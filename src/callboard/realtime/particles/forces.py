@@ -97,7 +97,7 @@ def kicked_by(force: Force, arrays: Arrays, config: ParticleConfig, part: float,
     named |= {"mass": a["mass"], "life": a["life"], "dt_": a["dt"], "clock_": a["clock"][:1]}
     named |= {"part_": part, "late_": late, **_rows("attributes", a, config), **_rows("parameters", a, config)}
     kernel = kicking(force.text)
-    kernel(outs=[named[name] for name in kernel.results], **{name: named[name] for name in kernel.inputs})
+    kernel(*(named[name] for name in kernel.inputs), outs=[named[name] for name in kernel.results])
 
 
 def kicked_by_function(

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.realtime.base.checks import number
+
 __all__ = ["write_gif"]
 
 Picture = NDArray[np.uint8]
@@ -30,14 +32,20 @@ def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 30.0) ->
         Bytes of the file.
 
     Raises:
-        ValueError: There are no frames, or of several sizes.
+        TypeError: Frames are not of u8.
+        ValueError: There are no frames, or of several sizes; or they are too large, or too slow, for the format.
     """
+    rate = number("fps", fps, least=100 / 65535)
     shapes = {frame.shape for frame in frames}
     if len(shapes) != 1 or next(iter(shapes))[2:] != (3,):
         raise ValueError(f"frames have the shapes {sorted(shapes)}; pass one or more of one shape [h, w, 3]")
+    if any(frame.dtype != np.uint8 for frame in frames):
+        raise TypeError("frames have other dtypes than u8; pass frames.astype('u1'), of 0 to 255")
     height, width, _ = shapes.pop()
+    if not (0 < height < 1 << 16 and 0 < width < 1 << 16):
+        raise ValueError(f"frames are {height} by {width}; a GIF has 1 to 65535 pixels each way")
     palette, places = _palette(frames)
-    delay = max(2, round(100 / fps))
+    delay = max(2, round(100 / rate))
     before: Picture | None = None
     with open(path, "wb") as file:
         file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF7, 0, 0) + palette.tobytes())

@@ -7,6 +7,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
+from callboard.realtime.base.checks import numbers_of, within
 
 __all__ = ["Change", "Entries", "checked"]
 
@@ -143,9 +144,10 @@ def checked(rows: Any, cols: Any, values: Any, shape: tuple[int, int], dtype: np
 
     Raises:
         ShapeError: They differ in length, or a place is outside of the matrix.
-        TypeError: Indices that are no integers; values that the dtype has no room for.
+        TypeError: Indices that are no integers; values of another kind than the dtype.
+        ValueError: The dtype has not a value: it would become infinite, or is an integer that would be rounded.
     """
-    given = np.asarray(rows), np.asarray(cols), np.asarray(values)
+    given = np.asarray(rows), np.asarray(cols), numbers_of("values", values, dtype)
     for name, one in zip(("rows", "cols", "values"), given, strict=True):
         if one.ndim != 1 or one.shape != given[0].shape:
             raise ShapeError(f"{name} has shape {list(one.shape)}; pass {given[0].size} numbers, as many as rows")
@@ -155,6 +157,5 @@ def checked(rows: Any, cols: Any, values: Any, shape: tuple[int, int], dtype: np
         if one.size and not (one.min() >= 0 and one.max() < extent):
             at = int(np.flatnonzero((one < 0) | (one >= extent))[0])
             raise ShapeError(f"{name}[{at}] is {one[at]}; the matrix has {extent} {name}")
-    if given[2].dtype.kind not in "fiubc"[: 5 if dtype.kind == "c" else 4]:
-        raise TypeError(f"values has dtype {given[2].dtype}; this matrix is {dtype}")
-    return given[0].astype("i8"), given[1].astype("i8"), given[2].astype(dtype)
+    stored = within("values", given[2] + np.uint8(0) if given[2].dtype.kind == "b" else given[2], dtype, rounds=True)
+    return given[0].astype("i8"), given[1].astype("i8"), np.array(stored)
