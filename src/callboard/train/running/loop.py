@@ -75,7 +75,7 @@ async def fit(
             await feed.close()
         finally:
             await saving.end()
-    return History(done, validation.results)
+    return History(done, validation.results, validation.ended)
 
 
 def _start(trainer: "Trainer", source: Source) -> Cursor:
