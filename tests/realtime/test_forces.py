@@ -92,6 +92,22 @@ async def test_parameters_change_without_another_recording(monkeypatch: pytest.M
             assert len(recorded) == 2
 
 
+async def test_a_change_of_one_parameter_keeps_the_others() -> None:
+    async with cb.device("cpu", isolation=None) as gpu:
+        config = changed(FREE, parameters={"pull": 4.0, "push": 1.0}, attributes={"q": 1.0, "s": 2.0})
+        async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], config=config) as particles:
+            await particles.update_config(parameters={"pull": 0.5}, attributes={"s": 3.0})
+            await particles.update_config(gravity=(0, 0, 0))
+            assert particles.config.parameters == {"pull": 0.5, "push": 1.0}
+            assert particles.config.attributes == {"q": 1.0, "s": 3.0}
+            for wrong in ({"pul": 1.0}, {"pull": 1.0, "pul": 1.0}):
+                with pytest.raises(ValueError, match="parameters has no 'pul'; there are pull, push; the nearest name"):
+                    await particles.update_config(parameters=wrong)
+            assert particles.config.parameters["pull"] == 0.5
+            await particles.update_config(fields=(cb.Force("fx = -new * x"),), parameters={"new": 1.0})
+            assert particles.config.parameters == {"pull": 0.5, "push": 1.0, "new": 1.0}
+
+
 async def test_functions_get_time_masses_and_attributes() -> None:
     push = cb.elementwise("q * m * sin(2 * t) + 0 * x")
     async with cb.device("cpu", isolation=None) as gpu:
@@ -185,9 +201,11 @@ async def test_functions_that_cannot_be_forces_are_refused_before_a_step() -> No
                 cb.ParticleSystemActor(gpu, [(1, 0, 0)], **named)
         async with cb.ParticleSystemActor(gpu, [(1, 0, 0)], config=DRIVEN) as particles:
             with pytest.raises(ValueError, match="reads 'k'"):
-                await particles.update_config(parameters={})
-            with pytest.raises(ValueError, match="keeps its names"):
+                await particles.update_config(changed(DRIVEN, parameters={}))
+            with pytest.raises(ValueError, match="attributes has no 'other'"):
                 await particles.update_config(attributes={"charge": 0.0, "other": 1.0})
+            with pytest.raises(ValueError, match="keeps its names"):
+                await particles.update_config(changed(DRIVEN, attributes={"charge": 0.0, "other": 1.0}))
             assert await particles.step(1e-3) == 1
 
 

@@ -66,6 +66,9 @@ def test_the_command_lists_players_and_writes_files(tmp_path: Path, capsys: pyte
     small = ["--device", "cpu", "--size", "32x24", "--frames", "3"]
     assert run(["play", "filters", *small, "--gif", str(tmp_path / "a.gif")]) == 0
     assert (tmp_path / "a.gif").stat().st_size > 100
+    assert "frame 3 of 3\n" in capsys.readouterr().err
+    assert run(["play", "filters", *small, "--gif", str(tmp_path / "b.gif"), "--fps", "60"]) == 2
+    assert "--fps is 60; a GIF has" in capsys.readouterr().err
     assert run(["play", "filters", *small, "--video", str(tmp_path / "a.txt")]) == 2
     assert "callboard play:" in capsys.readouterr().err
 
@@ -124,6 +127,32 @@ def test_a_gif_has_the_frames(tmp_path: Path) -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=says):
             write_gif(tmp_path / "b.gif", [np.zeros(shape, dtype)], fps=fps)
+    assert not (tmp_path / "b.gif").exists()
+
+
+def test_a_gif_takes_floats_and_keeps_the_time_of_all(tmp_path: Path) -> None:
+    frames = np.zeros((30, 2, 3, 3), "f4")
+    frames[:, 0] = 1.0
+    for fps, wanted in ((30, 100), (24, 125), (50, 60), (7, 429)):
+        write_gif(tmp_path / "a.gif", list(frames), fps=fps)
+        data = (tmp_path / "a.gif").read_bytes()
+        parts = data.split(b"\x21\xf9\x04\x05")[1:]
+        delays = [int.from_bytes(part[:2], "little") for part in parts]
+        assert (sum(delays), len(delays)) == (wanted, 30)
+        assert max(delays) - min(delays) <= 1 < min(delays)
+    assert decoded(data)[0] == [[[255] * 3] * 3, [[0] * 3] * 3]
+    wrong: Any
+    for wrong, message in ((0, "fps is 0; a GIF has"), (60, "0.002 to 50"), (float("nan"), "finite")):
+        with pytest.raises(ValueError, match=message):
+            write_gif(tmp_path / "b.gif", frames, fps=wrong)
+    for wrong, message in (
+        (frames * 255, "frame 0 has floats from 0 to 255; pass floats from 0 to 1"),
+        (frames * np.nan, "floats from nan to nan"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_gif(tmp_path / "b.gif", wrong)
+    with pytest.raises(TypeError, match="frame 0 has the dtype int64; pass u8"):
+        write_gif(tmp_path / "b.gif", frames.astype("i8"))
     assert not (tmp_path / "b.gif").exists()
 
 

@@ -196,7 +196,7 @@ def test_numba_says_what_it_compiles_and_not_what_it_loads(tmp_path: Path) -> No
         "import numpy as np; from callboard.realtime.particles.compiled import sum_of; a = np.ones((3, 4), 'f4'); "
         "r = (a[0], a[1], a[2]); sum_of(r, r, np.float32(1), r); print(a.sum())"
     )
-    for wanted in ("callboard: compiling particles with Numba, once; kept in ", ""):
+    for wanted in ("callboard: compiling real-time loops with Numba, once; kept in ", ""):
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=150)

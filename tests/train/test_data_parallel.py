@@ -37,7 +37,7 @@ def trainer(devices: Any, model: Any = mlp, **settings: Any) -> cb.DataParallelT
     return cb.DataParallelTrainer(model, devices=devices, **{"optimizer": ADAM, "loss": CROSS, **settings})
 
 
-@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, lambda p: torch.optim.RMSprop(p, 0.01)])
+@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, lambda p: torch.optim.RMSprop(p, 0.01), torch.optim.Adagrad])
 async def test_it_trains_as_one_process_does(pair: list[cb.Device], optimizer: Any) -> None:
     data = batches(30, 11, "f8")  # parts of 6 and 5 samples
     model = mlp64()
@@ -121,10 +121,21 @@ async def test_a_gradient_that_is_not_finite_is_skipped(pair: list[cb.Device]) -
 async def test_a_failing_model_leaves_the_weights(pair: list[cb.Device]) -> None:
     good, (x, y) = batches(2, 4)
     async with trainer(pair) as training, trainer(pair[:1]) as other:
-        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        with pytest.raises(RuntimeError, match="mat1 and mat2") as found:
             await training.step((x[:, :2], y))
+        assert "in step 1, with a batch of 4 samples" in found.value.__notes__
         assert (await training.step(good)).step == 1
         assert (await other.step(good)).step == 1
+
+
+async def test_a_model_or_optimizer_that_cannot_be_opened_says_why(pair: list[cb.Device]) -> None:
+    for kind, settings, message in (
+        (lambda: mlp().requires_grad_(False), {}, "no parameter that requires a gradient"),
+        (mlp, {"optimizer": lambda p: torch.optim.SGD(p, lr=-1.0)}, "Invalid learning rate"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            async with trainer(pair[:1], kind, **settings):
+                pass
 
 
 async def test_replicas_change_while_it_trains(pair: list[cb.Device]) -> None:
@@ -210,7 +221,12 @@ async def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"optimizer": cb.OptimizerKind.AdamW}, "optimizer is <class"),
+        ({"optimizer": cb.OptimizerKind.AdamW}, "optimizer is <class .*an object, OptimizerKind.AdamW"),
+        ({"optimizer": torch.optim.Adam([torch.zeros(1)])}, "lambda p: torch.optim"),
+        ({"loss": torch.nn.CrossEntropyLoss}, "loss is <class .*an object, CrossEntropyLoss"),
+        ({"schedule": torch.optim.lr_scheduler.StepLR}, "schedule is <class .*as for LambdaLR: lambda n"),
+        ({"schedule": lambda opt: torch.optim.lr_scheduler.StepLR(opt, 3)}, "gives no factor for 0 updates"),
+        ({"schedule": lambda updates: None}, "gives no factor for 0 updates"),
         ({"loss": "mse"}, "loss is 'mse'; pass one of cb.LossKind"),
         ({"devices": []}, "devices is empty"),
         ({"devices": [3]}, "3 is no device"),

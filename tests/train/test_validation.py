@@ -262,6 +262,33 @@ async def test_patience_ends_a_run_whose_best_checkpoint_stays(pair: list[cb.Dev
         assert not (await training.fit((X, Y), batch_size=ROWS, epochs=9, validate=(X, Y), patience=2)).steps
 
 
+@pytest.mark.few(5)
+async def test_a_metric_is_monitored_by_its_name(
+    pair: list[cb.Device], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with trainer(pair[:1]) as training:
+        settings: Any = {"batch_size": ROWS, "validate": (X, Y), "metrics": {"val_accuracy": accuracy}, "epochs": 2}
+        await training.fit((X, Y), **settings, monitor="val_accuracy", patience=9)
+        assert -1 <= training.cursor.best < 0
+        settings["metrics"] = {"odd": lambda outputs, targets: float("nan")}
+        history = await training.fit((X, Y), **settings | {"epochs": 9}, monitor="odd", mode="max", patience=3)
+        assert history.ended == "patience: 3 evaluations in a row were not the best, the last one is NaN"
+        assert str(history).endswith(f"; ended by {history.ended}")
+        assert [record.message for record in caplog.records if "NaN" in record.message] == [
+            "step 3: the monitored value is NaN, which is never the best"
+        ]
+        wrong: Any
+        for wrong, message in (
+            ({"monitor": "acc"}, "monitor is 'acc'; there are 'loss', 'odd'"),
+            ({"monitor": "odd"}, "pass mode='min' or mode='max'"),
+            ({"monitor": "odd", "mode": "high"}, "mode is 'high'"),
+            ({"mode": "max"}, "no name of a metric"),
+            ({"monitor": 3}, "pass the name of a metric, or a function"),
+        ):
+            with pytest.raises((TypeError, ValueError), match=message):
+                await training.fit((X, Y), **settings, **wrong)
+
+
 async def test_a_resumed_run_has_the_validation_of_one_that_was_not_interrupted(
     pair: list[cb.Device], tmp_path: Path
 ) -> None:

@@ -11,6 +11,10 @@ from callboard.train.kinds import Loss, Optimizer
 __all__ = ["Job"]
 
 PRECISIONS = "f32", "bf16"
+FUNCTIONS = {
+    "optimizer": "a function of the parameters: lambda p: torch.optim.RMSprop(p)",
+    "loss": "a function of outputs and targets",
+}
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,20 @@ class Job:
             raise TypeError(f"{trainer}: model is {self.model!r:.80}; pass a torch.nn.Module, or a function giving one")
         for name in ("optimizer", "loss"):
             value = getattr(self, name)
-            known = type(value).__qualname__.startswith(("OptimizerKind.", "LossKind."))
-            if isinstance(value, type) or not (known or callable(value) or (name == "loss" and value is None)):
-                raise TypeError(f"{trainer}: {name} is {value!r:.80}; pass one of cb.{name.title()}Kind, or a function")
+            known = _is_kind(type(value))
+            usable = callable(value) and not (isinstance(value, type) and (name == "loss" or _is_kind(value)))
+            if not (known or usable or (name == "loss" and value is None)):
+                made = f"an object, {value.__qualname__}(...)" if isinstance(value, type) else FUNCTIONS[name]
+                raise TypeError(f"{trainer}: {name} is {value!r:.80}; pass one of cb.{name.title()}Kind, or {made}")
+        if self.schedule is not None:
+            try:
+                float(self.schedule(0))
+            except Exception as error:  # whatever a function of something else raises
+                raise TypeError(
+                    f"{trainer}: schedule is {self.schedule!r:.80}, which gives no factor for 0 updates ({error}); "
+                    "schedulers of torch are not supported: pass a function of the number of updates, as for LambdaLR: "
+                    "lambda n: min(1.0, (n + 1) / 100)"
+                ) from error
         clip = self.gradient_clip
         if clip is not None and not (0 < clip <= sys.float_info.max or clip == math.inf):
             raise ValueError(f"{trainer}: gradient_clip is {self.gradient_clip}; it is a norm above 0, or None")
@@ -77,3 +92,7 @@ class Job:
     def with_threads(self, threads: int | None) -> Self:
         """The same job with that number of threads."""
         return replace(self, threads=threads)
+
+
+def _is_kind(value: type) -> bool:
+    return value.__qualname__.startswith(("OptimizerKind.", "LossKind."))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from callboard.actors.errors import AccelError
 from callboard.train.checkpoints import read, write, write_dcp
@@ -82,7 +82,8 @@ class Trainer(Steps):
         validate: Any = None,
         validate_every: int | None = None,
         metrics: Mapping[str, Metric] | None = None,
-        monitor: Callable[[Evaluation], float] | None = None,
+        monitor: Callable[[Evaluation], float] | str | None = None,
+        mode: Literal["min", "max"] | None = None,
         patience: int | None = None,
         loggers: Sequence[Logger] = (),
         checkpoints: str | Path | None = None,
@@ -109,8 +110,10 @@ class Trainer(Steps):
             validate: Data for :meth:`evaluate`, after each pass and at the end; no iterator.
             validate_every: After each step whose number is a multiple of this, in place of each pass.
             metrics: See :meth:`evaluate`.
-            monitor: What of an :class:`.Evaluation` is to be low, ``lambda found: -found.metrics["accuracy"]``. None:
-                the loss.
+            monitor: Name of a metric, ``"accuracy"``, or what of an :class:`.Evaluation` is to be low, ``lambda found:
+                found.metrics["a"] - found.metrics["b"]``. None: the loss. NaN is never the best.
+            mode: Whether low (``"min"``) or high (``"max"``) values of the metric are good. None: as usual for names
+                with such words as accuracy, f1 or auc, error or mae; others need it.
             patience: End after so many evaluations in a row that were not the best.
             loggers: Called with the number of a step and its figures by name, and with those of evaluations. What one
                 raises is logged, once.
@@ -138,6 +141,7 @@ class Trainer(Steps):
             validate_every=validate_every,
             metrics=metrics,
             monitor=monitor,
+            mode=mode,
             patience=patience,
             loggers=loggers,
             checkpoints=checkpoints,

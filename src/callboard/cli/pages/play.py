@@ -6,6 +6,7 @@ import secrets
 import sys
 
 from callboard.core.errors import AccelError
+from callboard.realtime.play.gif import check_fps, write_gif
 from callboard.realtime.play.players import PLAYERS
 from callboard.system import device
 
@@ -45,6 +46,11 @@ def _run(arguments: argparse.Namespace) -> int:
         return _failed(f"--size is {arguments.size!r}; pass WIDTHxHEIGHT, each from 16 to 4096, such as 480x360")
     if not 1 <= arguments.fps <= 240:
         return _failed(f"--fps is {arguments.fps:g}; pass 1 to 240")
+    if arguments.gif:
+        try:
+            check_fps(arguments.fps)
+        except ValueError as error:
+            return _failed(f"--{error}")
     if arguments.frames < 1:
         return _failed(f"--frames is {arguments.frames}; pass at least 1")
     if arguments.gif and arguments.video:
@@ -58,7 +64,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _written(arguments: argparse.Namespace, width: int, height: int) -> None:
-    from callboard.realtime.play.gif import write_gif
     from callboard.realtime.video.files import write_video
 
     player = PLAYERS[arguments.name]
@@ -68,12 +73,21 @@ async def _written(arguments: argparse.Namespace, width: int, height: int) -> No
         for _ in range(arguments.frames):
             await simulation.step(player.dt, player.steps)
             pictures.append(await simulation.picture(width, height))
+            _progress(len(pictures), arguments.frames)
     if arguments.gif:
         await asyncio.to_thread(write_gif, arguments.gif, pictures, arguments.fps)
     else:
         timed = [(n / arguments.fps, picture) for n, picture in enumerate(pictures)]
         await write_video(arguments.video, timed, fps=arguments.fps)
     print(f"{arguments.gif or arguments.video}: {len(pictures)} frames of {width} by {height}")
+
+
+def _progress(done: int, total: int) -> None:
+    """One line on a terminal; elsewhere a line for each tenth."""
+    if sys.stderr.isatty():
+        print(f"\rframe {done} of {total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    elif done * 10 // total > (done - 1) * 10 // total:
+        print(f"frame {done} of {total}", file=sys.stderr, flush=True)
 
 
 async def _served(arguments: argparse.Namespace, width: int, height: int) -> None:

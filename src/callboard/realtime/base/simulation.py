@@ -168,11 +168,16 @@ class Simulation(Commanded, Generic[C, S]):
             raise TypeError(f"config is {config!r:.80}; pass a {type(present).__name__}")
 
         def made() -> Command:  # from the configuration that the commands before have left
-            new = self._adapted(_changed(self.config if config is None else config, changes))
+            base = self.config if config is None else config
+            new = self._adapted(_changed(base, self._merged(base, changes)))
             self._rule.check_state(self._commands.history.kept.state, new)
             return Command(functools.partial(_configured, new), config=new)
 
         await self._commands.run(made)
+
+    def _merged(self, config: C, changes: dict[str, Any]) -> dict[str, Any]:
+        """Changes of a caller, with what of the configuration's fields they leave as it is."""
+        return changes
 
     def _adapted(self, config: C) -> C:
         """A configuration of a caller with what follows from the present one."""

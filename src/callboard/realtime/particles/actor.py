@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.actors.clock import Clock
+from callboard.core.ref.suggestions import unknown_name
 from callboard.device.client.handle import Device
 from callboard.realtime.base.drawing import splatted
 from callboard.realtime.base.history import Kept
@@ -15,6 +16,7 @@ from callboard.realtime.base.live import Live
 from callboard.realtime.base.rule import HostArrays
 from callboard.realtime.base.simulation import Simulation
 from callboard.realtime.particles.config import ParticleConfig, check_method
+from callboard.realtime.particles.expressions import Force
 from callboard.realtime.particles.forces import ForceFunction, checked_functions
 from callboard.realtime.particles.placing import given, is_massive, placed
 from callboard.realtime.particles.rule import Particles, filled
@@ -110,6 +112,29 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
             return int(min(await filled(live.device, live.arrays, live.device.put(columns)), len(found.x)))
 
         return await self.call(put)
+
+    async def update_config(self, config: ParticleConfig | None = None, **changes: Any) -> None:
+        """Go on with another configuration, from the next step; see :meth:`.Simulation.update_config`.
+
+        Args:
+            config: The new one; None: the present one.
+            changes: Fields of it to replace. Of ``parameters`` and ``attributes``, only the names that are given change:
+                ``parameters={"k": 0.5}``. A new parameter comes with the ``fields`` that read it.
+        """
+        await super().update_config(config, **changes)
+
+    def _merged(self, config: ParticleConfig, changes: dict[str, Any]) -> dict[str, Any]:
+        read = {name for force in changes.get("fields", ()) if isinstance(force, Force) for name in force.inputs}
+        found = {}
+        for field, more in (("parameters", read), ("attributes", set[str]())):
+            given, present = changes.get(field), getattr(config, field)
+            if isinstance(given, Mapping):
+                for name in given:
+                    if name not in present and name not in more:
+                        told = f"{field} has no {name!r}; there are {', '.join(present) or 'none'}"
+                        raise ValueError(str(unknown_name(told, str(name), present)))
+                found[field] = {**present, **given}
+        return {**changes, **found}
 
     def _adapted(self, config: ParticleConfig) -> ParticleConfig:
         present = self.config

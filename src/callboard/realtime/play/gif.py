@@ -3,13 +3,14 @@
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callboard.realtime.base.checks import number
 
-__all__ = ["write_gif"]
+__all__ = ["check_fps", "write_gif"]
 
 Picture = NDArray[np.uint8]
 COLOURS = 255
@@ -18,39 +19,41 @@ SAME = 255
 CLEAR, END = 256, 257
 MOST = 4096
 """Codes of a table."""
+SLOWEST, FASTEST = 0.002, 50.0
+"""Frames a second: a delay has 16 bits, and viewers take one below 2 hundredths of a second as 10."""
 
 
-def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 30.0) -> int:
+def write_gif(path: str | Path, frames: Sequence[NDArray[Any]], fps: float = 30.0) -> int:
     """Write frames as a GIF that repeats for ever.
 
     Args:
         path: The file.
-        frames: u8 ``[h, w, 3]``, all of one size.
-        fps: Frames a second; a GIF counts in hundredths of a second.
+        frames: u8, or floats from 0 to 1, ``[h, w, 3]``, all of one size.
+        fps: Frames a second, from 0.002 to 50. A GIF counts in hundredths of a second: where a frame's time is no whole
+            number of them, some frames are shown for one more than others, and the time of all is right.
 
     Returns:
         Bytes of the file.
 
     Raises:
-        TypeError: Frames are not of u8.
-        ValueError: There are no frames, or of several sizes; or they are too large, or too slow, for the format.
+        TypeError, ValueError: There are no frames, of several sizes, or of other numbers; ``fps`` is out of range.
     """
-    rate = number("fps", fps, least=100 / 65535)
+    check_fps(fps)
+    frames = [_picture(n, frame) for n, frame in enumerate(frames)]
     shapes = {frame.shape for frame in frames}
     if len(shapes) != 1 or next(iter(shapes))[2:] != (3,):
         raise ValueError(f"frames have the shapes {sorted(shapes)}; pass one or more of one shape [h, w, 3]")
-    if any(frame.dtype != np.uint8 for frame in frames):
-        raise TypeError("frames have other dtypes than u8; pass frames.astype('u1'), of 0 to 255")
     height, width, _ = shapes.pop()
     if not (0 < height < 1 << 16 and 0 < width < 1 << 16):
         raise ValueError(f"frames are {height} by {width}; a GIF has 1 to 65535 pixels each way")
     palette, places = _palette(frames)
-    delay = max(2, round(100 / rate))
+    ends = [round(100 * n / fps) for n in range(len(frames) + 1)]
     before: Picture | None = None
     with open(path, "wb") as file:
         file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF7, 0, 0) + palette.tobytes())
         file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00")
-        for frame in frames:
+        for n, frame in enumerate(frames):
+            delay = ends[n + 1] - ends[n]
             pixels = places[_key(frame)]
             y, x, shown = _changed(pixels, before)
             file.write(struct.pack("<4sHBB", b"\x21\xf9\x04\x05", delay, SAME, 0))  # what is below stays
@@ -61,6 +64,33 @@ def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 30.0) ->
             before = pixels
         file.write(b";")
         return file.tell()
+
+
+def check_fps(fps: float) -> None:
+    """Refuse what GIF files cannot have.
+
+    Raises:
+        TypeError, ValueError: Names the range.
+    """
+    if not SLOWEST <= number("fps", fps) <= FASTEST:
+        raise ValueError(
+            f"fps is {fps:g}; a GIF has {SLOWEST:g} to {FASTEST:g} frames a second (viewers show faster ones slowly): "
+            "write fewer frames, or a video"
+        )
+
+
+def _picture(n: int, frame: Any) -> Picture:
+    """A frame as bytes."""
+    frame = np.asarray(frame)
+    if frame.dtype == np.uint8:
+        return np.asarray(frame, np.uint8)
+    if frame.dtype.kind != "f":
+        raise TypeError(f"frame {n} has the dtype {frame.dtype}; pass u8, or floats from 0 to 1")
+    if frame.size and not (frame.min() >= 0 and frame.max() <= 1):
+        raise ValueError(
+            f"frame {n} has floats from {frame.min():g} to {frame.max():g}; pass floats from 0 to 1, or u8"
+        )
+    return np.asarray(np.rint(frame * 255), np.uint8)
 
 
 def _key(frame: Picture) -> NDArray[np.uint16]:

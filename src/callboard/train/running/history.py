@@ -17,10 +17,12 @@ class History(NamedTuple):
     Attributes:
         steps: The figures of each step, in order.
         evaluations: Those of the validation data, in order.
+        ended: Why ``patience`` ended it; empty: it did not.
     """
 
     steps: Sequence[StepStats]
     evaluations: Sequence[Evaluation] = ()
+    ended: str = ""
 
     @property
     def losses(self) -> list[float]:
@@ -61,7 +63,9 @@ class History(NamedTuple):
         last = (
             f"; validation after step {self.evaluations[-1].step}: {self.evaluations[-1]}" if self.evaluations else ""
         )
-        return f"{len(self.steps)} steps: {self.curve()}{rolled}{last}"
+        return (
+            f"{len(self.steps)} steps: {self.curve()}{rolled}{last}{f'; ended by {self.ended}' if self.ended else ''}"
+        )
 
     def _repr_html_(self) -> str:
         points = self._points(300)

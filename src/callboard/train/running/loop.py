@@ -77,7 +77,7 @@ async def fit(
             await _validate(validation, loggers, saving)
         if done and saving.missing:
             await saving.begin()
-    return History(done, validation.results)
+    return History(done, validation.results, validation.ended)
 
 
 def _set_run(trainer: "Trainer", source: Source | None, feed: Feed[Read] | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from callboard.actors.errors import ActorStopped
 from callboard.actors.handles import Handle
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
@@ -94,8 +95,10 @@ class Steps(Handle):
             await members.change(devices)
             await self._until_agreed(members)
             await self._snapshot(members)
-        except BaseException:  # also a cancelled start gives its devices back
+        except BaseException as error:  # also a cancelled start gives its devices back
             await self.close()
+            if isinstance(error, ActorStopped) and isinstance(error.__cause__, Exception):
+                raise error.__cause__ from None  # of the model or the optimizer
             raise
         return self
 
@@ -183,6 +186,9 @@ class Steps(Handle):
             except (ContextLost, DeviceStopped) as error:
                 members.laps.lap("noticed")
                 self._check_repeat(error, repeats)
+            except Exception as error:  # of the model, the loss or the optimizer
+                error.add_note(f"in step {self._done + 1}, with a batch of {rows_of(batch)} samples")
+                raise
         raise AssertionError("unreachable")
 
     async def _attempt(self, members: Participants[Any], batch: Batch, factor: float) -> Update:

@@ -1,5 +1,7 @@
 """``evaluate``: means over a data set; ``Validation``: those of a run, and what follows from them."""
 
+import logging
+import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -7,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from callboard.actors.errors import returned
 from callboard.train.batches import Batch, rows_of
 from callboard.train.replicas.measuring import LOSS, Collectors, Measures, Metric, added, packed
 from callboard.train.running.feed import Feed
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from callboard.train.trainer import Trainer
 
 __all__ = ["Validation", "evaluate", "source_to_evaluate"]
+
+_log = logging.getLogger(__name__)
 
 BATCH = 64
 """Samples of a batch of an evaluation, if nothing else is said."""
@@ -88,6 +91,7 @@ class Validation:
             raise ValueError(
                 "fit: schedule is a ReduceLROnPlateau, but there is no data to validate with; pass validate"
             )
+        self._last = 0.0  # monitored value
         if settings.validate is not None:
             packed(settings.metrics)
             if self._source().once:
@@ -101,6 +105,12 @@ class Validation:
         """So many evaluations in a row were not the best that the run is to end."""
         patience = self._settings.patience
         return patience is not None and self._trainer.cursor.waited >= patience
+
+    @property
+    def ended(self) -> str:
+        """Why the run ends before its last step; empty: it does not."""
+        why = ", the last one is NaN" if math.isnan(self._last) else ""
+        return f"patience: {self._trainer.cursor.waited} evaluations in a row were not the best{why}" * self.over
 
     def due(self, *, ended: bool) -> bool:
         """It is time for one, after a step.
@@ -122,7 +132,10 @@ class Validation:
         settings, trainer = self._settings, self._trainer
         found = await trainer.evaluate(self._source(), metrics=settings.metrics)
         self.results.append(found)
-        value = found.loss if settings.monitor is None else _number(settings.monitor(found))
+        before, self._last = self._last, settings.value(found)
+        value = self._last
+        if math.isnan(value) and not math.isnan(before):
+            _log.warning("step %d: the monitored value is NaN, which is never the best", found.step)
         cursor = trainer.cursor
         is_best = value < cursor.best
         best, waited = (value, 0) if is_best else (cursor.best, cursor.waited + 1)
@@ -132,12 +145,3 @@ class Validation:
 
     def _source(self) -> Source:
         return source_to_evaluate(self._settings.validate, None, "validate", self._settings.batch_size)
-
-
-def _number(value: object) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        raise ValueError("monitor returned a whole number that is too large for a float") from None
-    except (TypeError, ValueError):
-        raise returned("monitor", value, "a number; the lowest is the best") from None

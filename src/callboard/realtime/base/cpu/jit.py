@@ -46,10 +46,9 @@ def _announced() -> None:
     class Said(event.Listener):  # type: ignore[misc]  # of Numba, which has no types
         def on_start(self, event: Any) -> None:
             function = event.data["dispatcher"]
-            package = function.py_func.__module__.removeprefix("callboard.realtime.")
-            if package != function.py_func.__module__:
+            if function.py_func.__module__.startswith("callboard.realtime."):  # some are shared: they name no blueprint
                 kept = function.stats.cache_path or "memory only, as no folder can be written"
-                announce(f"{package.split('.')[0]} with Numba", kept)
+                announce("real-time loops with Numba", kept)
 
         def on_end(self, event: Any) -> None:
             pass
