@@ -118,7 +118,7 @@ class ParticleSystemActor(Simulation[ParticleConfig, ParticleSnapshot]):
 
         Args:
             config: The new one; None: the present one.
-            changes: Fields of it to replace. Of ``parameters`` and ``attributes``, only the names that are given change:
+            changes: Fields of it to replace. Of ``parameters`` and ``attributes``, only the given names change:
                 ``parameters={"k": 0.5}``. A new parameter comes with the ``fields`` that read it.
         """
         await super().update_config(config, **changes)
