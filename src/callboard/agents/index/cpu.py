@@ -225,23 +225,27 @@ class CpuVectorIndex:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the index to a file, which replaces one of this name when it is complete."""
-        now = self._snapshot
-        living = np.flatnonzero(now.alive)
-        strings = now.ids.dtype == object
-        arrays = {"rows": now.rows[living], "squares": now.squares[living]}
-        if now.scales is not None:
-            arrays["scales"] = now.scales[living]
-        if not strings:
-            arrays["ids"] = now.ids[living]
-        described = [now.metadata[number] for number in living]
         header: dict[str, Any] = {"format": 1, "dim": self.dim, "metric": self.metric, "dtype": self.dtype}
-        header["ids"] = list(now.ids[living]) if strings else None
+        arrays: dict[str, NDArray[Any]] = {}
+        with self._lock:
+            now = self._snapshot
+            self._save_more(now, header, arrays)
+        kept = np.arange(now.count) if "alive" in arrays else np.flatnonzero(now.alive)
+        if len(kept) > now.living:
+            header["format"] = 2
+        strings = now.ids.dtype == object
+        arrays |= {"rows": now.rows[kept], "squares": now.squares[kept]}
+        if now.scales is not None:
+            arrays["scales"] = now.scales[kept]
+        if not strings:
+            arrays["ids"] = now.ids[kept]
+        described = [now.metadata[number] for number in kept]
+        header["ids"] = list(now.ids[kept]) if strings else None
         header["metadata"] = [None if each is None else dict(each) for each in described] if any(described) else None
-        self._save_more(now, header, arrays)
         files.write(Path(path), header, arrays)
 
     def _save_more(self, now: Snapshot, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Add what a kind of index has beside its rows."""
+        """Add what a kind of index has beside its rows; with ``alive``, the file has the rows that are not alive, too."""
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, mmap: bool = True) -> Self:
@@ -256,23 +260,25 @@ class CpuVectorIndex:
             ValueError: It is not the file of an index, or not all of it.
         """
         header, arrays = files.read(Path(path), mapped=mmap)
-        if header["format"] != 1:
-            raise ValueError(f"{path} has format {header['format']}; this version reads format 1")
+        if header["format"] not in (1, 2):
+            raise ValueError(f"{path} has format {header['format']}; this version reads formats 1 and 2")
         index = cls(header["dim"], metric=header["metric"], dtype=header["dtype"])
         ids = arrays["ids"] if header["ids"] is None else np.array(header["ids"], object)
         count, squares = len(ids), arrays["squares"]
         metadata: list[Metadata | None] = header["metadata"] or [None] * count
-        index._numbers = dict(zip(ids.tolist(), range(count), strict=True))
+        alive = np.array(arrays["alive"]) if "alive" in arrays else np.ones(count, np.bool_)
+        living = np.flatnonzero(alive)
+        index._numbers = dict(zip(ids[living].tolist(), living.tolist(), strict=True))
         index._snapshot = Snapshot(
             count=count,
             rows=arrays["rows"],
             scales=arrays.get("scales"),
             squares=squares,
             ids=ids,
-            alive=np.ones(count, np.bool_),
+            alive=alive,
             metadata=metadata,
             postings=_postings(metadata),
-            living=count,
+            living=len(living),
             largest=float(np.sqrt(squares.max(initial=0))),
             numbering=CoarseRows(),
         )
