@@ -206,6 +206,23 @@ async def test_saved_documents_are_not_embedded_again(tmp_path: Any) -> None:
             await pipeline.restore(tmp_path)
 
 
+@pytest.mark.parametrize("wrong", [[("a", "b")], ["text"], "text", DOCUMENTS[0]])
+async def test_what_is_no_document_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"cb\.Document\(source, text\)"):
+        await cb.RagPipeline(Letters()).ingest(wrong)
+
+
+async def test_queries_are_filtered_by_metadata_of_documents() -> None:
+    documents = [cb.Document(f"{n}.md", f"A plan, number {n}.", {"n": np.int64(n), "tags": ["all"]}) for n in range(4)]
+    for embed in (Letters(), None):
+        async with cb.RagPipeline(embed) as pipeline:
+            await pipeline.ingest(documents)
+            for where, sources in [({"n": {"$gt": 2}}, {"3.md"}), ({"n": [0, 1], "tags": "all"}, {"0.md", "1.md"})]:
+                assert {*(await pipeline.query("a plan", where=where)).sources} == sources
+    with pytest.raises(TypeError, match="metadata of a Document has 'a'"):
+        cb.Document("a.md", "A text.", {"a": object()})  # type: ignore[dict-item]
+
+
 async def test_contexts_have_no_duplicates_and_keep_to_the_budget() -> None:
     text = "A plan is kept for each shape."
     documents = [cb.Document(f"{n}.md", text if n < 3 else f"A plan, number {n}, is kept. " * n) for n in range(8)]

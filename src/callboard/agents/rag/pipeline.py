@@ -122,9 +122,12 @@ class RagPipeline:
             complete: These are all documents: others are removed.
 
         Raises:
+            TypeError: They are something else than documents.
             ValueError: Two documents have the same source.
             Exception: Raised by ``embed``.
         """
+        if isinstance(documents, Document | str):
+            raise TypeError(f"documents is {documents!r:.80}; pass a list of cb.Document(source, text)")
         given = list(documents)
         async with self._ingesting:
             change = await asyncio.to_thread(self._library.change, given, complete=complete)
