@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -204,6 +205,23 @@ async def test_saved_documents_are_not_embedded_again(tmp_path: Any) -> None:
     async with cb.RagPipeline(Letters()) as pipeline:
         with pytest.raises(ValueError, match="damaged"):
             await pipeline.restore(tmp_path)
+
+
+async def test_vectors_of_another_model_are_not_restored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with cb.RagPipeline(Letters()) as pipeline:
+        await pipeline.ingest(DOCUMENTS)
+        pipeline.save(tmp_path)
+
+    def embed(texts: list[str]) -> Any:
+        return np.ones((len(texts), 5), "f4")
+
+    for index in (None, cb.CpuVectorIndex(5)):
+        pipeline = cb.RagPipeline(embed, index=index)
+        with pytest.raises(ValueError, match="have 5: another model made them"):
+            await pipeline.restore(tmp_path)
+        assert len(pipeline) == 0
+    assert not await cb.RagPipeline(cb.EmbeddingCache(embed, revision="2")).restore(tmp_path)
+    assert "it has revision '', and the pipeline '2'; ingest" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [[("a", "b")], ["text"], "text", DOCUMENTS[0]])

@@ -1,7 +1,7 @@
 """Filters: ``where=`` of a search, evaluated for all rows at once, and the metadata that it compares."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ class Columns:
         for number, described in enumerate(rows, start):
             for key, value in (described or {}).items():
                 column = self._postings.setdefault(key, {})
-                for each in set(value) if isinstance(value, list) else (value,):
+                parts: Iterable[Any] = set(value) if isinstance(value, list) else (value,)
+                for each in parts:
                     column.setdefault(each, []).append(number)
 
     def passing(self, where: Where, alive: Mask) -> Mask:
@@ -69,7 +70,7 @@ class Columns:
             mask[number] = bool(where(self.rows[number] or {}))
         return mask
 
-    def _all_of(self, where: Mapping[str, Any], count: int) -> Mask:
+    def _all_of(self, where: Mapping[Any, Any], count: int) -> Mask:
         mask = np.ones(count, np.bool_)
         for key, wanted in where.items():
             if key == "$not":
