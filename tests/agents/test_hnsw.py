@@ -98,12 +98,12 @@ def test_a_graph_finds_nearly_all_through_all_writes(metric: Any, tmp_path: Path
     index.upsert(range(1000, 1100), rows[:100])
     now, ids = np.concatenate([rows[:100], rows[1100:]]), everything[1000:]
     assert recall(index, now, ids, queries, metric) > 0.95
-    index.save(tmp_path / "index")  # without what was deleted: its graph is made anew
+    index.save(tmp_path / "index")  # with the graph, and what was deleted
     for _ in range(2):
         loaded = cb.HnswVectorIndex.load(tmp_path / "index")
         assert (len(loaded), loaded.ef_build) == (1400, 64)
         assert recall(loaded, now, ids, queries, metric) > 0.95
-        loaded.save(tmp_path / "index")  # with its graph
+        loaded.save(tmp_path / "index")
     index.delete(range(1100, 1500))
     index.upsert([7], rows[7:8])  # most were deleted: a new graph of the rest
     assert index.snapshot().count == 1001
@@ -125,6 +125,31 @@ def test_flipped_bits_of_a_graph_are_an_error_of_the_file(tmp_path: Path) -> Non
     for verify in (True, False):
         with pytest.raises(ValueError, match="index: its array 'graph' is damaged"):
             cb.HnswVectorIndex.load(path, verify=verify)
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_a_file_has_the_graph_and_its_deleted_rows(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, queries = vectors(1500), vectors(20, seed=1)
+    index = cb.HnswVectorIndex(24, ef_build=16, ef=16)
+    index.upsert([kind(n) for n in range(1500)], rows, [{"n": n} for n in range(1500)])
+    index.delete([kind(7)])
+    index.upsert([kind(8)], rows[:1], [{"n": -8}])
+    index.save(tmp_path / "index")
+    grown: list[int] = []
+    monkeypatch.setattr(cb.HnswVectorIndex, "_grow", lambda self, now: grown.append(now.count))
+    for mmap in (True, False):
+        loaded = cb.HnswVectorIndex.load(tmp_path / "index", mmap=mmap)
+        assert (len(loaded), kind(7) in loaded, loaded.metadata(kind(8))) == (1499, False, {"n": -8})
+        for where in (None, {"n": 8}, {"n": -8}):
+            want, got = index.search_now(queries, 5, where=where), loaded.search_now(queries, 5, where=where)
+            assert np.array_equal(want.ids, got.ids)
+            assert np.array_equal(want.scores, got.scores)
+        loaded.delete([kind(9)])
+    assert not grown
+    exact_one = cb.CpuVectorIndex.load(tmp_path / "index")
+    assert (len(exact_one), kind(7) in exact_one) == (1499, False)
+    exact_one.save(tmp_path / "index")  # without what was deleted
+    assert cb.CpuVectorIndex.load(tmp_path / "index").snapshot().count == 1499
 
 
 def test_a_write_that_fails_leaves_an_index_that_is_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def test_a_flipped_bit_of_an_array_is_found(tmp_path: Path, part: str, mmap: boo
         ([1], [[1, np.nan, 0]], None, "vectors: row 0 holds nan"),
         ([1, 2], [[1, 1, 1], [0, 0, 0]], None, "row 1 is zero, which has no direction"),
         ([1], np.ones((1, 3)), [{}, {}], "metadata has 2 items for 1 ids"),
-        ([1], np.ones((1, 3)), [{"a": [1]}], r"metadata\[0\] has 'a': \[1\]"),
+        ([1], np.ones((1, 3)), [{"a": [[1]]}], r"metadata\[0\] has 'a': \[\[1\]\]"),
     ],
 )
 def test_a_bad_write_is_refused_and_changes_nothing(ids: Any, rows: Any, metadata: Any, says: str) -> None:
@@ -223,7 +223,7 @@ async def test_bad_searches_and_settings() -> None:
         ({"queries": [1, 2, np.inf]}, "row 0 holds inf"),
         ({"queries": [1, 2, 3], "k": 0}, "k is 0"),
         ({"queries": [1, 2, 3], "where": "a"}, "where is 'a'"),
-        ({"queries": [1, 2, 3], "where": {"a": []}}, r"where\['a'\] is \[\]"),
+        ({"queries": [1, 2, 3], "where": {"a": [[1]]}}, r"where\['a'\] is \[1\]"),
     ]:
         with pytest.raises((ValueError, TypeError), match=says):
             await index.search(**bad)  # type: ignore[arg-type]
@@ -249,3 +249,87 @@ def test_the_bound_loses_nothing_where_many_are_equal(rows: Any, k: int, metric:
         assert index.search_now([1, 2], k).ids.tolist() == plain(np.array(rows), ids, np.array([1, 2]), k, metric)
     finally:
         exact.GROUP = before
+
+
+FILTERS: list[tuple[Any, Any]] = [
+    ({"lang": ["de", "fr"]}, lambda m: m["lang"] in ("de", "fr")),
+    ({"lang": {"$in": {"de"}}, "year": 2003}, lambda m: m["lang"] == "de" and m["year"] == 2003),
+    ({"lang": {"$nin": ("de", "fr")}}, lambda m: m["lang"] not in ("de", "fr")),
+    ({"lang": {"$ne": "de"}}, lambda m: m["lang"] != "de"),
+    ({"lang": {"$gte": "en"}}, lambda m: m["lang"] >= "en"),
+    ({"year": {"$gt": np.int64(2002), "$lte": 2005.0}}, lambda m: 2002 < m["year"] <= 2005),
+    ({"year": {"$lt": 2002}}, lambda m: m["year"] < 2002),
+    ({"big": {"$gt": 10**18 + 5}}, lambda m: m["big"] > 10**18 + 5),
+    ({"tags": {"$contains": "odd"}}, lambda m: "odd" in m["tags"]),
+    ({"tags": {"$ne": "odd"}}, lambda m: "odd" not in m["tags"]),
+    ({"rare": {"$ne": 1}}, lambda m: m.get("rare") != 1),
+    ({"rare": {"$gt": 0}}, lambda m: m.get("rare", 0) > 0),
+    ({"mixed": {"$gte": 1}}, lambda m: not isinstance(m["mixed"], str) and m["mixed"] >= 1),
+    ({"mixed": {"$gte": "1"}}, lambda m: isinstance(m["mixed"], str) and m["mixed"] >= "1"),
+    ({"$or": [{"year": 2001}, {"lang": "fr"}]}, lambda m: m["year"] == 2001 or m["lang"] == "fr"),
+    ({"$and": [{"year": {"$gt": 2001}}, {"year": {"$lt": 2004}}]}, lambda m: 2001 < m["year"] < 2004),
+    ({"$not": {"lang": "fr", "year": 2001}}, lambda m: not (m["lang"] == "fr" and m["year"] == 2001)),
+    ({"year": {"$not": {"$gt": 2003}}}, lambda m: not m["year"] > 2003),
+    ({"lang": []}, lambda m: False),
+]
+
+
+def described(n: int) -> dict[str, Any]:
+    found = {"lang": ("en", "de", "fr")[n % 3], "year": np.int64(2000 + n % 7), "big": 10**18 + n % 11}
+    found |= {"tags": ["odd"] if n % 2 else ("even", np.str_("all")), "mixed": (str(n % 4), n % 4, n % 4 / 2)[n % 3]}
+    return found | ({"rare": np.bool_(True)} if n % 100 == 0 else {}) | ({"rare": np.float32(0.5)} if n == 7 else {})
+
+
+@pytest.mark.parametrize("where, judge", FILTERS, ids=[str(each) for each, _ in FILTERS])
+async def test_operators_of_filters(where: Any, judge: Any) -> None:
+    if where == {"rare": {"$gt": 0}}:  # the order of bools is not asked for
+        judge = lambda m: m.get("rare") == 0.5
+    rows, query = vectors(300), vectors(1, seed=1)[0]
+    index, words = cb.CpuVectorIndex(24, dtype="f32"), cb.TextIndex()
+    for start in (0, 150):  # a search between writes
+        ids = range(start, start + 150)
+        index.upsert(ids, rows[start : start + 150], [described(n) for n in ids])
+        words.upsert(ids, ["a text"] * 150, [described(n) for n in ids])
+        kept = [n for n in range(start + 150) if judge(described(n))]
+        found = await index.search(query, 300, where=where)
+        assert found.ids.tolist() == plain(rows[kept], kept, query, 300, "cosine")
+        assert words.search("text", 300, where=where).ids.tolist() == kept
+    index.delete([4])
+    assert 4 not in index.search_now(query, 300, where=where).ids
+    assert words.search("text", 300, where=judge).ids.tolist() == kept
+
+
+@pytest.mark.parametrize(
+    "where, error, text",
+    [
+        ({"year": {"$above": 3}}, ValueError, r"'\$above'; the operators are \$eq"),
+        ({"year": {"above": 3}}, ValueError, "'above'"),
+        ({"$xor": []}, ValueError, r"'\$xor'; use a key"),
+        ({"$or": []}, ValueError, "one at least"),
+        ({"$and": {"a": 1}}, TypeError, "list of dicts"),
+        ({"$not": [{"a": 1}]}, TypeError, "a dict"),
+        ({"year": {}}, ValueError, "empty"),
+        ({"year": {"$gt": None}}, TypeError, "order of numbers"),
+        ({"year": {"$in": 3}}, TypeError, "a list of values"),
+        ({"year": [[1]]}, TypeError, "compare with str"),
+        ("year", TypeError, "pass a dict"),
+    ],
+)
+def test_filters_that_are_wrong(where: Any, error: Any, text: str) -> None:
+    for search, asked in ((cb.CpuVectorIndex(24).search_now, vectors(1)[0]), (cb.TextIndex().search, "a")):
+        with pytest.raises(error, match=text):
+            search(asked, where=where)
+    with pytest.raises(error, match=text):
+        cb.RagPipeline.Query("What?", where=where)
+
+
+def test_metadata_that_is_wrong() -> None:
+    index = cb.CpuVectorIndex(24)
+    for wrong in (["lang"], [{"a": object()}], [{3: "a"}], [{"a": [["b"]]}], {"lang": "en"}):
+        with pytest.raises(TypeError, match="metadata"):
+            index.upsert(["m"], vectors(1), wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="metadata"):
+            cb.TextIndex().upsert(["m"], ["a text"], wrong)  # type: ignore[arg-type]
+    assert len(index) == 0
+    index.upsert(["m"], vectors(1), [{"n": np.float32(0.5), "t": np.array([1, 2])}])
+    assert index.metadata("m") == {"n": 0.5, "t": [1, 2]}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -204,6 +205,40 @@ async def test_saved_documents_are_not_embedded_again(tmp_path: Any) -> None:
     async with cb.RagPipeline(Letters()) as pipeline:
         with pytest.raises(ValueError, match="damaged"):
             await pipeline.restore(tmp_path)
+
+
+async def test_vectors_of_another_model_are_not_restored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with cb.RagPipeline(Letters()) as pipeline:
+        await pipeline.ingest(DOCUMENTS)
+        pipeline.save(tmp_path)
+
+    def embed(texts: list[str]) -> Any:
+        return np.ones((len(texts), 5), "f4")
+
+    for index in (None, cb.CpuVectorIndex(5)):
+        pipeline = cb.RagPipeline(embed, index=index)
+        with pytest.raises(ValueError, match="have 5: another model made them"):
+            await pipeline.restore(tmp_path)
+        assert len(pipeline) == 0
+    assert not await cb.RagPipeline(cb.EmbeddingCache(embed, revision="2")).restore(tmp_path)
+    assert "it has revision '', and the pipeline '2'; ingest" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [[("a", "b")], ["text"], "text", DOCUMENTS[0]])
+async def test_what_is_no_document_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"cb\.Document\(source, text\)"):
+        await cb.RagPipeline(Letters()).ingest(wrong)
+
+
+async def test_queries_are_filtered_by_metadata_of_documents() -> None:
+    documents = [cb.Document(f"{n}.md", f"A plan, number {n}.", {"n": np.int64(n), "tags": ["all"]}) for n in range(4)]
+    for embed in (Letters(), None):
+        async with cb.RagPipeline(embed) as pipeline:
+            await pipeline.ingest(documents)
+            for where, sources in [({"n": {"$gt": 2}}, {"3.md"}), ({"n": [0, 1], "tags": "all"}, {"0.md", "1.md"})]:
+                assert {*(await pipeline.query("a plan", where=where)).sources} == sources
+    with pytest.raises(TypeError, match="metadata of a Document has 'a'"):
+        cb.Document("a.md", "A text.", {"a": object()})  # type: ignore[dict-item]
 
 
 async def test_contexts_have_no_duplicates_and_keep_to_the_budget() -> None:

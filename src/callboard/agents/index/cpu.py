@@ -16,8 +16,9 @@ from callboard.agents.index import files
 from callboard.agents.index.coarse import CoarseRows
 from callboard.agents.index.coding import RowType, encode
 from callboard.agents.index.exact import exact_scores, nearest
-from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Value, Where
-from callboard.agents.index.snapshot import Postings, Snapshot
+from callboard.agents.index.filters import Columns, metadata_of
+from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Where
+from callboard.agents.index.snapshot import Snapshot
 from callboard.agents.index.threshold import at_least, checked_score
 
 __all__ = ["CpuVectorIndex"]
@@ -71,14 +72,15 @@ class CpuVectorIndex:
         Args:
             ids: All ints, or all str, as those in the index; each once.
             vectors: ``[len(ids), dim]``.
-            metadata: For each vector a dict of str, numbers, bools or None, or None.
+            metadata: For each vector None, or a dict of str, numbers, bools, None, or lists of these, such as tags.
 
         Raises:
             ShapeError: The vectors have another shape.
             ValueError: A vector is not finite, or is zero in a cosine index; an id occurs twice.
+            TypeError: The metadata is something else.
         """
         given, kind = _checked_ids(ids)
-        described = _checked_metadata(metadata, len(given))
+        described = metadata_of(metadata, len(given))
         if not given:
             return
         rows = matrix("vectors", vectors, columns=self.dim, rows=len(given), unit=self.metric == "cosine")
@@ -106,11 +108,7 @@ class CpuVectorIndex:
         now.squares[start:end] = np.einsum("ij,ij->i", rows, rows)
         now.ids[start:end] = ids
         self._grow(replace(now, count=end))
-        del now.metadata[start:]
-        now.metadata.extend(metadata)
-        for number, described in enumerate(metadata, start):
-            for item in (described or {}).items():
-                now.postings.setdefault(item, []).append(number)
+        now.columns.extend(start, metadata)
         alive = np.ones(end, np.bool_)
         alive[:start] = now.alive
         replaced = [self._numbers[each] for each in ids if each in self._numbers]
@@ -145,12 +143,16 @@ class CpuVectorIndex:
         Args:
             queries: ``[queries, dim]``, or a single vector.
             k: Number of results; fewer are found if there are fewer.
-            where: Metadata that must be equal, ``{"lang": "en"}``, or a function of the metadata, which is slow.
+            where: What the metadata must satisfy: ``{"lang": "en", "year": {"$gte": 2020}}``. A list is for any of its
+                values. The operators are ``$eq``, ``$ne``, ``$in``, ``$nin``, ``$gt``, ``$gte``, ``$lt``, ``$lte``,
+                ``$contains`` (an element of a list) and ``$not``, and ``$and``, ``$or`` and ``$not`` of filters. Or a
+                function of the metadata, which is slow.
             min_score: Least score of a result, for a single query and a metric other than ``"l2"``.
 
         Raises:
             ShapeError: A query has another length than the vectors.
-            ValueError: A query is not finite, or is zero in a cosine index; ``min_score`` cannot be compared.
+            ValueError: A query is not finite, or is zero in a cosine index; ``min_score`` cannot be compared; ``where``
+                has an unknown operator.
         """
         if self._is_short(np.size(queries) // self.dim, where):
             return self.search_now(queries, k, where=where, min_score=min_score)
@@ -185,7 +187,7 @@ class CpuVectorIndex:
             KeyError: There is no vector of this id.
         """
         with self._lock:
-            return self._snapshot.metadata[self._numbers[id]] or {}
+            return self._snapshot.columns.rows[self._numbers[id]] or {}
 
     def rows(self, ids: Sequence[Id]) -> NDArray[np.float32]:
         """The vectors of these ids, as they are stored: of length 1 in a cosine index.
@@ -225,23 +227,27 @@ class CpuVectorIndex:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the index to a file, which replaces one of this name when it is complete."""
-        now = self._snapshot
-        living = np.flatnonzero(now.alive)
-        strings = now.ids.dtype == object
-        arrays = {"rows": now.rows[living], "squares": now.squares[living]}
-        if now.scales is not None:
-            arrays["scales"] = now.scales[living]
-        if not strings:
-            arrays["ids"] = now.ids[living]
-        described = [now.metadata[number] for number in living]
         header: dict[str, Any] = {"format": 1, "dim": self.dim, "metric": self.metric, "dtype": self.dtype}
-        header["ids"] = list(now.ids[living]) if strings else None
+        arrays: dict[str, NDArray[Any]] = {}
+        with self._lock:
+            now = self._snapshot
+            self._save_more(now, header, arrays)
+        kept = np.arange(now.count) if "alive" in arrays else np.flatnonzero(now.alive)
+        if len(kept) > now.living:
+            header["format"] = 2
+        strings = now.ids.dtype == object
+        arrays |= {"rows": now.rows[kept], "squares": now.squares[kept]}
+        if now.scales is not None:
+            arrays["scales"] = now.scales[kept]
+        if not strings:
+            arrays["ids"] = now.ids[kept]
+        described = [now.columns.rows[number] for number in kept]
+        header["ids"] = list(now.ids[kept]) if strings else None
         header["metadata"] = [None if each is None else dict(each) for each in described] if any(described) else None
-        self._save_more(now, header, arrays)
         files.write(Path(path), header, arrays)
 
     def _save_more(self, now: Snapshot, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Add what a kind of index has beside its rows."""
+        """Add what a kind of index has beside its rows; with ``alive``, also those that are not alive are kept."""
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, mmap: bool = True, verify: bool = True) -> Self:
@@ -257,23 +263,24 @@ class CpuVectorIndex:
             ValueError: It is not the file of an index, not all of it, or damaged.
         """
         header, arrays = files.read(Path(path), mapped=mmap, verify=verify)
-        if header["format"] != 1:
-            raise ValueError(f"{path} has format {header['format']}; this version reads format 1")
+        if header["format"] not in (1, 2):
+            raise ValueError(f"{path} has format {header['format']}; this version reads formats 1 and 2")
         index = cls(header["dim"], metric=header["metric"], dtype=header["dtype"])
         ids = arrays["ids"] if header["ids"] is None else np.array(header["ids"], object)
         count, squares = len(ids), arrays["squares"]
         metadata: list[Metadata | None] = header["metadata"] or [None] * count
-        index._numbers = dict(zip(ids.tolist(), range(count), strict=True))
+        alive = np.array(arrays["alive"]) if "alive" in arrays else np.ones(count, np.bool_)
+        living = np.flatnonzero(alive)
+        index._numbers = dict(zip(ids[living].tolist(), living.tolist(), strict=True))
         index._snapshot = Snapshot(
             count=count,
             rows=arrays["rows"],
             scales=arrays.get("scales"),
             squares=squares,
             ids=ids,
-            alive=np.ones(count, np.bool_),
-            metadata=metadata,
-            postings=_postings(metadata),
-            living=count,
+            alive=alive,
+            columns=Columns(metadata),
+            living=len(living),
             largest=float(np.sqrt(squares.max(initial=0))),
             numbering=CoarseRows(),
         )
@@ -289,12 +296,12 @@ class CpuVectorIndex:
     def _empty(self, kind: Any) -> Snapshot:
         stored, scales = encode(np.empty((0, self.dim), np.float32), self.dtype)
         squares, alive = np.empty(0, np.float32), np.empty(0, np.bool_)
-        return Snapshot(0, stored, scales, squares, np.empty(0, kind), alive, [], {}, 0, 0.0, CoarseRows())
+        return Snapshot(0, stored, scales, squares, np.empty(0, kind), alive, Columns([]), 0, 0.0, CoarseRows())
 
     def _compacted(self, now: Snapshot) -> Snapshot:
         """The living rows only, with other numbers."""
         living = np.flatnonzero(now.alive)
-        metadata = [now.metadata[number] for number in living]
+        metadata = [now.columns.rows[number] for number in living]
         self._numbers = dict(zip(now.ids[living].tolist(), range(len(living)), strict=True))
         return Snapshot(
             count=len(living),
@@ -303,8 +310,7 @@ class CpuVectorIndex:
             squares=now.squares[living],
             ids=now.ids[living],
             alive=np.ones(len(living), np.bool_),
-            metadata=metadata,
-            postings=_postings(metadata),
+            columns=Columns(metadata),
             living=len(living),
             largest=now.largest,
             numbering=CoarseRows(),
@@ -325,14 +331,6 @@ def _with_room(now: Snapshot, end: int) -> Snapshot:
     return replace(now, rows=longer(now.rows), scales=scales, squares=longer(now.squares), ids=longer(now.ids))
 
 
-def _postings(metadata: list[Metadata | None]) -> Postings:
-    found: Postings = {}
-    for number, described in enumerate(metadata):
-        for item in (described or {}).items():
-            found.setdefault(item, []).append(number)
-    return found
-
-
 def _checked_ids(ids: Iterable[Id], *, once: bool = True) -> tuple[list[Id], Any]:
     if isinstance(ids, str | int):
         raise TypeError(f"ids is {ids!r}; pass a list of ids")
@@ -347,16 +345,3 @@ def _checked_ids(ids: Iterable[Id], *, once: bool = True) -> tuple[list[Id], Any
         twice = next(each for n, each in enumerate(given) if each in given[:n])
         raise ValueError(f"ids holds {twice!r} twice; give each id once in a call")
     return given, np.dtype(object if kinds == {str} else np.int64)
-
-
-def _checked_metadata(metadata: Sequence[Metadata | None] | None, count: int) -> list[Metadata | None]:
-    if metadata is None:
-        return [None] * count
-    if len(metadata) != count:
-        raise ValueError(f"metadata has {len(metadata)} items for {count} ids; give a dict or None for each")
-    for number, each in enumerate(metadata):
-        items: dict[Any, Any] = dict(each or {})
-        for key, value in items.items():
-            if not isinstance(key, str) or not isinstance(value, Value):
-                raise TypeError(f"metadata[{number}] has {key!r}: {value!r}; keys are str; values str, numbers or None")
-    return [None if each is None else dict(each) for each in metadata]

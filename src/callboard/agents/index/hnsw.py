@@ -29,7 +29,8 @@ class HnswVectorIndex(CpuVectorIndex):
     """Approximate nearest neighbours in host memory, by a hierarchical graph (HNSW); for 100,000 vectors and more.
 
     As :class:`CpuVectorIndex`, with the same methods and files. The graph finds candidates; their scores are exact.
-    Deleted and replaced vectors stay in the graph and are left out of results; it is made anew when half of it is such.
+    Deleted and replaced vectors stay in the graph, and in its file, and are left out of results; the graph is made anew
+    when half of it is such.
     A filter that fewer than an eighth of the vectors pass is searched exactly.
 
     ::
@@ -107,10 +108,10 @@ class HnswVectorIndex(CpuVectorIndex):
     def _save_more(self, now: Snapshot, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         header["hnsw"] = {"links": self.links, "ef_build": self.ef_build, "ef": self.ef}
         graph = self._graph
-        if graph is not None and graph.numbering is now.numbering and now.living == now.count:
-            data = graph.data(now.count)
-            if data is not None:
-                arrays["graph"] = data
+        if graph is not None and graph.numbering is now.numbering:
+            arrays["graph"] = graph.data()
+            if now.living < now.count:
+                arrays["alive"] = now.alive
 
     def _load_more(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         settings = header.get("hnsw", {})
@@ -152,10 +153,10 @@ class _Graph:
             found: NDArray[np.float32] = self._rows.take(numbers, axis=0)
             return found
 
-    def data(self, count: int) -> NDArray[np.uint8] | None:
-        """The graph as bytes, if it has just so many rows."""
+    def data(self) -> NDArray[np.uint8]:
+        """The graph as bytes."""
         with self._lock:
-            return np.asarray(faiss().serialize_index(self._index)) if self.count == count else None
+            return np.asarray(faiss().serialize_index(self._index))
 
     def search(
         self, queries: NDArray[np.float32], k: int, ef: int, count: int, allowed: NDArray[np.bool_] | None

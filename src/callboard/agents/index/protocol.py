@@ -10,9 +10,10 @@ __all__ = ["Id", "Metadata", "Metric", "Neighbours", "Value", "VectorIndex", "Wh
 
 Id = int | str
 Value = str | int | float | bool | None
-Metadata = Mapping[str, Value]
-Where = Mapping[str, Value] | Callable[[Metadata], bool]
-"""Equalities that the metadata must satisfy, or a function of it."""
+Metadata = Mapping[str, Value | Sequence[Value]]
+"""Values by key; a list, such as one of tags, has several."""
+Where = Mapping[str, Any] | Callable[[Mapping[str, Any]], bool]
+"""What the metadata must satisfy, see :meth:`CpuVectorIndex.search`, or a function of it."""
 Metric = Literal["cosine", "ip", "l2"]
 
 

@@ -1,6 +1,6 @@
 """The content of an index at one time. Writers append and make another one, so a search never sees half a write."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from callboard.agents.index.coarse import CoarseRows
 from callboard.agents.index.coding import decode
-from callboard.agents.index.protocol import Metadata, Value, Where
+from callboard.agents.index.filters import Columns
+from callboard.agents.index.protocol import Where
 
-__all__ = ["Postings", "Snapshot"]
+__all__ = ["Snapshot"]
 
-Postings = dict[tuple[str, Value], list[int]]
 PIECE = 1 << 16
 """Rows that are scored at once."""
 
@@ -27,7 +27,7 @@ class Snapshot:
         squares: Square of the norm of each row.
         ids: Id of each row: i64, or objects.
         alive: ``[count]``: rows that were not replaced or deleted.
-        metadata, postings: The metadata of each row, and the rows that have an item of it.
+        columns: The metadata of each row.
         living: Number of rows that are alive.
         largest: Largest norm of a row.
         numbering: Shared by snapshots in which a number means the same row, whose coarse rows it has.
@@ -39,8 +39,7 @@ class Snapshot:
     squares: NDArray[np.float32]
     ids: NDArray[Any]
     alive: NDArray[np.bool_]
-    metadata: list[Metadata | None]
-    postings: Postings
+    columns: Columns
     living: int
     largest: float
     numbering: CoarseRows
@@ -54,33 +53,11 @@ class Snapshot:
         """Mask of the rows that are alive and pass a filter; None if all are.
 
         Raises:
-            TypeError: ``where`` is neither a mapping nor callable.
+            TypeError, ValueError: See :meth:`Columns.passing`.
         """
         if where is None:
             return None if self.living == self.count else self.alive
-        if isinstance(where, Mapping):
-            return self._equal(where)
-        if not callable(where):
-            raise TypeError(f"where is {where!r}; pass a dict of metadata that must be equal, or a function of it")
-        return self._judged(where)
-
-    def _equal(self, where: Metadata) -> NDArray[np.bool_]:
-        mask = self.alive
-        for item in where.items():
-            try:
-                numbers = np.array(self.postings.get(item, ()), np.intp)
-            except TypeError:
-                raise TypeError(f"where[{item[0]!r}] is {item[1]!r}; compare with str, number, bool or None") from None
-            found = np.zeros(self.count, np.bool_)
-            found[numbers[numbers < self.count]] = True  # a writer may have appended
-            mask = mask & found
-        return mask
-
-    def _judged(self, where: Callable[[Metadata], bool]) -> NDArray[np.bool_]:
-        mask = self.alive.copy()
-        for number in np.flatnonzero(mask):
-            mask[number] = bool(where(self.metadata[number] or {}))
-        return mask
+        return self.columns.passing(where, self.alive)
 
     def pieces(self, allowed: NDArray[np.bool_] | None, living: int) -> Iterator["NDArray[np.intp] | slice"]:
         """The rows in parts; those that are not allowed are left out if they are most."""

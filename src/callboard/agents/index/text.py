@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.agents.checks import positive
-from callboard.agents.index.protocol import Id, Neighbours
+from callboard.agents.index.filters import Columns, metadata_of
+from callboard.agents.index.protocol import Id, Metadata, Neighbours, Where
 from callboard.agents.index.threshold import at_least, checked_score
 
 __all__ = ["TextIndex", "words"]
@@ -67,19 +68,30 @@ class TextIndex:
         self._ids: list[Id] = []
         self._lengths: list[int] = []  # 0: removed
         self._counts: dict[Id, tuple[int, Counter[str]]] = {}
+        self._columns = Columns([])
         self._total = 0
         self._weights: NDArray[np.float32] | None = None  # of the lengths
 
-    def upsert(self, ids: Sequence[Id], texts: Sequence[str]) -> None:
+    def upsert(
+        self, ids: Sequence[Id], texts: Sequence[str], metadata: Sequence[Metadata | None] | None = None
+    ) -> None:
         """Add texts, or replace those of the same ids.
 
+        Args:
+            ids: One for each text.
+            texts: The texts.
+            metadata: For ``where=`` of a search, see :meth:`CpuVectorIndex.upsert`.
+
         Raises:
-            ValueError: There is another number of texts than of ids.
+            ValueError: There is another number of texts, or of metadata, than of ids.
+            TypeError: The metadata is something else.
         """
         if isinstance(texts, str) or len(ids) != len(texts):
             raise ValueError(f"texts has {len(texts)} items for {len(ids)} ids; give a list of texts, one for each id")
+        described = metadata_of(metadata, len(ids))
         counted = [Counter(self._tokens(text)) for text in texts]
         with self._lock:
+            self._columns.extend(len(self._ids), described)
             for each, counts in zip(ids, counted, strict=True):
                 self._remove(each)
                 number, length = len(self._ids), counts.total()
@@ -119,6 +131,7 @@ class TextIndex:
     def _compact(self) -> None:
         """Number the texts anew, without those that were removed."""
         kept = list(self._counts.items())
+        self._columns = Columns([self._columns.rows[number] for _, (number, _) in kept])
         self._terms, self._ids, self._lengths = {}, [], []
         for number, (each, (_, counts)) in enumerate(kept):
             self._ids.append(each)
@@ -127,21 +140,24 @@ class TextIndex:
             for term, count in counts.items():
                 self._terms.setdefault(term, _Term()).add(number, count)
 
-    def search(self, query: str, k: int = 10, *, min_score: float | None = None) -> Neighbours:
+    def search(
+        self, query: str, k: int = 10, *, where: Where | None = None, min_score: float | None = None
+    ) -> Neighbours:
         """The ``k`` best texts that share a term with the query, best first; equal ones in the order of their ids.
 
         Args:
             query: The text.
             k: Number of results at most.
+            where: What the metadata must satisfy, see :meth:`CpuVectorIndex.search`.
             min_score: Least score of BM25, which has no upper end: it depends on the texts and the query.
         """
         k, terms, least = positive("k", k), Counter(self._tokens(query)), checked_score(min_score)
         with self._lock:
-            scores = self._scores(terms)
-            found = np.flatnonzero(scores > 0)
-            if len(found) > k:
-                found = found[scores[found] >= np.partition(scores[found], len(found) - k)[-k]]
-            ids = np.array([self._ids[number] for number in found] or (), object)
+            scores, known, columns = self._scores(terms), self._ids, self._columns
+        found = np.flatnonzero(scores > 0 if where is None else columns.passing(where, scores > 0))
+        if len(found) > k:
+            found = found[scores[found] >= np.partition(scores[found], len(found) - k)[-k]]
+        ids = np.array([known[number] for number in found] or (), object)
         by_id = np.argsort(ids, kind="stable")
         best = by_id[np.argsort(-scores[found][by_id], kind="stable")][:k]
         return at_least(Neighbours(ids[best], scores[found][best]), least)

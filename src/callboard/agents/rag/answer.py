@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from callboard.agents.checks import positive
+from callboard.agents.index.filters import checked_where
 from callboard.agents.index.protocol import Where
 from callboard.agents.index.threshold import checked_score
 from callboard.agents.rag.passages.documents import Passage
@@ -44,6 +45,8 @@ class RagQuery(msgspec.Struct, frozen=True):
             raise ValueError(f"the text of a query is {self.text!r}; give a question")
         positive("top_k", self.top_k)
         checked_score(self.min_score)
+        if self.where is not None:
+            checked_where(self.where)
         if self.timeout is not None and not self.timeout > 0:
             raise ValueError(f"timeout is {self.timeout}; it must be positive, or None for the pipeline's")
 

@@ -1,6 +1,7 @@
 """The folder of a pipeline's documents: the passages as JSON, and the file of their vectors."""
 
 import contextlib
+import logging
 import os
 import tempfile
 from hashlib import blake2b
@@ -15,6 +16,7 @@ from callboard.agents.rag.passages.documents import Passage
 __all__ = ["Kept", "keep", "kept"]
 
 NAME = "passages.json"
+_log = logging.getLogger(__name__)
 
 
 class Kept(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,6 +71,12 @@ def kept(folder: Path, settings: dict[str, str]) -> tuple[Kept, CpuVectorIndex |
     except msgspec.MsgspecError as e:
         raise ValueError(f"{folder / NAME} is damaged: {e}; remove the folder, and ingest the documents again") from e
     if content.format != 1 or content.settings != settings:
+        differ = [
+            f"{name} {content.settings.get(name)!r}, and the pipeline {settings.get(name)!r}"
+            for name in sorted({*content.settings, *settings})
+            if content.settings.get(name) != settings.get(name)
+        ] or [f"format {content.format}, and this version reads format 1"]
+        _log.warning("%s is not restored: it has %s; ingest the documents again", folder, "; ".join(differ))
         return None
     try:
         vectors = None if content.vectors is None else CpuVectorIndex.load(folder / Path(content.vectors).name)

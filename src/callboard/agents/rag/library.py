@@ -50,6 +50,7 @@ class Library:
             complete: All other documents have vanished.
 
         Raises:
+            TypeError: One is no document.
             ValueError: Two documents have the same source.
         """
         digests: dict[str, str | None] = {}
@@ -57,6 +58,9 @@ class Library:
         passages: dict[str, Passage] = {}
         seen: set[str] = set()
         for each in documents:
+            other: object = each
+            if not isinstance(other, Document):
+                raise TypeError(f"documents has {other!r:.80}; pass a list of cb.Document(source, text)")
             if each.source in seen:
                 raise ValueError(f"two documents have the source {each.source!r}; give each a name of its own")
             seen.add(each.source)

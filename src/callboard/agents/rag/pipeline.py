@@ -122,9 +122,12 @@ class RagPipeline:
             complete: These are all documents: others are removed.
 
         Raises:
+            TypeError: They are something else than documents.
             ValueError: Two documents have the same source.
             Exception: Raised by ``embed``.
         """
+        if isinstance(documents, Document | str):
+            raise TypeError(f"documents is {documents!r:.80}; pass a list of cb.Document(source, text)")
         given = list(documents)
         async with self._ingesting:
             change = await asyncio.to_thread(self._library.change, given, complete=complete)
@@ -165,11 +168,14 @@ class RagPipeline:
     async def restore(self, folder: str | PathLike[str]) -> bool:
         """Have the documents of a folder that :meth:`save` has written; False if it has none of this pipeline's kind.
 
-        They were cut by the same chunking, and embedded by the same model, revision and prefix. Call :meth:`ingest`
-        after it: only what has changed since is embedded.
+        They were cut by the same chunking, and embedded by the same model, revision and prefix; the log tells what
+        differs. Models without a name (``EmbeddingCache(model=)``) are told apart by the length of their vectors only.
+        Call :meth:`ingest` after it: only what has changed since is embedded.
 
         Raises:
-            ValueError: The folder is damaged; nothing is changed.
+            ValueError: The folder is damaged, or its vectors have another length than the pipeline's; nothing changes.
+            Exception: Raised by ``embed``, which embeds a passage if neither a name of the model nor an index tells the
+                length.
             RuntimeError: The pipeline has documents already.
         """
         async with self._ingesting:
@@ -179,6 +185,8 @@ class RagPipeline:
             if found is None:
                 return False
             content, vectors = found
+            if vectors is not None and self.cache is not None:
+                await self._check_length(vectors.dim, content.passages[0].described, folder)
             if self._retrieval.vectors is None:
                 self._retrieval.vectors = vectors
                 rows = None
@@ -187,6 +195,22 @@ class RagPipeline:
             self._retrieval.upsert(content.passages, rows)
             self._library.restore(content.passages, content.digests)
             return True
+
+    async def _check_length(self, kept: int, text: str, folder: str | PathLike[str]) -> None:
+        """Refuse vectors of a folder that are of another length than those of the pipeline."""
+        assert self.cache is not None
+        index = self._retrieval.vectors
+        if index is not None:
+            length = index.dim
+        elif self.cache.model:  # its name is that of the folder
+            return
+        else:
+            length = (await _rows(self.cache, [text], self._prefixes[1])).shape[1]
+        if length != kept:
+            raise ValueError(
+                f"{folder} has vectors of length {kept}, and those of the pipeline have {length}: another model made"
+                " them; remove the folder, and ingest the documents again"
+            )
 
     def _settings(self) -> dict[str, str]:
         chunking, cache = self._library.chunking, self.cache

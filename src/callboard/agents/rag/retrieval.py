@@ -65,7 +65,7 @@ class Retrieval:
             elif least is not None:
                 least, run.skipped["min_score"] = None, "the question has no vector to compare"
         if self.words is not None:
-            ids = await self._by_words(query, k, passages, least if self.vectors is None else None)
+            ids = await self._by_words(query, k, least if self.vectors is None else None)
             if least is not None and self.vectors is not None and ids:
                 ids = self._near(ids, vector, least)
             rankings.append(ids)
@@ -92,29 +92,24 @@ class Retrieval:
             raise TypeError(f"min_score needs scores(query, ids) of {self.vectors!r}, or a pipeline with words=False")
         return [each for each, score in zip(ids, scores(vector, ids), strict=True) if score >= least]
 
-    async def _by_words(
-        self, query: RagQuery, k: int, passages: Mapping[str, Passage], least: float | None
-    ) -> list[Any]:
+    async def _by_words(self, query: RagQuery, k: int, least: float | None) -> list[Any]:
         assert self.words is not None
-        most = k if query.where is None else max(1, len(self.words))
         if len(self.words) < MANY_TEXTS:
-            found = self.words.search(query.text, most, min_score=least)
+            found = self.words.search(query.text, k, where=query.where, min_score=least)
         else:
-            found = await asyncio.to_thread(self.words.search, query.text, most, min_score=least)
+            found = await asyncio.to_thread(self.words.search, query.text, k, where=query.where, min_score=least)
         ids: list[Any] = found.ids.tolist()
-        if query.where is None:
-            return ids
-        return [each for each in ids if each in passages and _fits(passages[each].metadata, query.where)][:k]
+        return ids
 
     def upsert(self, passages: list[Passage], vectors: Any) -> None:
         """Add passages, or replace those of the same ids."""
-        ids = [each.id for each in passages]
+        ids, metadata = [each.id for each in passages], [each.metadata for each in passages]
         if vectors is not None and ids:
             if self.vectors is None:
                 self.vectors = CpuVectorIndex(vectors.shape[1])
-            self.vectors.upsert(ids, vectors, [each.metadata for each in passages])
+            self.vectors.upsert(ids, vectors, metadata)
         if self.words is not None:
-            self.words.upsert(ids, [_said(each) for each in passages])
+            self.words.upsert(ids, [_said(each) for each in passages], metadata)
 
     def delete(self, ids: list[str]) -> None:
         """Remove passages."""
@@ -129,12 +124,6 @@ def _said(passage: Passage) -> str:
     return f"{passage.heading.rpartition(' > ')[2]}\n{passage.described}"
 
 
-def _fits(metadata: Mapping[str, Any], where: Where) -> bool:
-    if isinstance(where, Mapping):
-        return all(key in metadata and metadata[key] == value for key, value in where.items())
-    return bool(where(metadata))
-
-
 def _key(item: _Search) -> Hashable:
     where = item.where
-    return item.k, tuple(sorted(where.items())) if isinstance(where, Mapping) else where and id(where)
+    return item.k, repr(where) if isinstance(where, Mapping) else where and id(where)

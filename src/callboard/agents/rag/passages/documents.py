@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from callboard.agents.index.protocol import Value
+from callboard.agents.index.filters import as_metadata
+from callboard.agents.index.protocol import Metadata, Value
 
 __all__ = ["Document", "Ingested", "Passage"]
 
@@ -16,12 +17,22 @@ class Document:
     Attributes:
         source: Its name, such as a path; a document replaces the one of the same source.
         text: The text.
-        metadata: Of all its passages, for ``where=`` of a query: str, numbers, bools or None.
+        metadata: Of all its passages, for ``where=`` of a query: str, numbers, bools, None, or lists of these.
+
+    Raises:
+        TypeError: The source or the text is no str, or the metadata is something else.
     """
 
     source: str
     text: str
-    metadata: Mapping[str, Value] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("source", "text"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str):
+                raise TypeError(f"{name} of a Document is {value!r:.80}; pass a str")
+        object.__setattr__(self, "metadata", as_metadata("metadata of a Document", self.metadata))
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class Passage:
     end: int
     line: int
     heading: str = ""
-    metadata: Mapping[str, Value] = field(default_factory=dict)
+    metadata: Mapping[str, Value | list[Value]] = field(default_factory=dict)
 
     @property
     def described(self) -> str:
