@@ -10,8 +10,8 @@ __all__ = ["Id", "Metadata", "Metric", "Neighbours", "Value", "VectorIndex", "Wh
 
 Id = int | str
 Value = str | int | float | bool | None
-Metadata = Mapping[str, Value | Sequence[Value]]
-"""Values by key; a list, such as one of tags, has several."""
+Metadata = Mapping[str, Any]
+"""A :data:`Value` by key, or a list of them, such as one of tags; checked where it is given."""
 Where = Mapping[str, Any] | Callable[[Mapping[str, Any]], bool]
 """What the metadata must satisfy, see :meth:`CpuVectorIndex.search`, or a function of it."""
 Metric = Literal["cosine", "ip", "l2"]
