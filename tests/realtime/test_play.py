@@ -121,8 +121,7 @@ def test_a_gif_has_the_frames(tmp_path: Path) -> None:
     for shape, dtype, fps, says in (
         ((0, 4, 3), "u1", 30, "0 by 4; a GIF has 1 to 65535"),
         ((1, 1 << 16, 3), "u1", 30, "1 by 65536; a GIF"),
-        ((4, 4, 3), "f4", 30, "astype"),
-        ((4, 4, 3), "u1", 0, "fps is 0; it must be at least"),
+        ((4, 4, 3), "u1", 0, "fps is 0; a GIF has"),
         ((4, 4, 3), "u1", float("nan"), "fps is nan"),
     ):
         with pytest.raises((TypeError, ValueError), match=says):

@@ -1,7 +1,7 @@
 """Filters: ``where=`` of a search, evaluated for all rows at once, and the metadata that it compares."""
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class Columns:
         for number, described in enumerate(rows, start):
             for key, value in (described or {}).items():
                 column = self._postings.setdefault(key, {})
-                parts: Iterable[Any] = set(value) if isinstance(value, list) else (value,)
+                parts: Any = set(value) if isinstance(value, list) else (value,)
                 for each in parts:
                     column.setdefault(each, []).append(number)
 

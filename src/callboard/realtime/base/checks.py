@@ -135,7 +135,7 @@ def numbers_of(name: str, given: Any, kind: np.dtype[Any]) -> NDArray[Any]:
 def _changed(given: NDArray[Any], cast: NDArray[Any], rounds: bool) -> NDArray[np.bool_]:
     """Which numbers are others after a cast to floating point."""
     if given.dtype.kind == "O":
-        pairs = zip(given.flat, cast.real.reshape(-1).tolist(), strict=True)
+        pairs = zip(given.flat, np.real(cast).reshape(-1).tolist(), strict=True)
         return np.array([a == a != b and (math.isinf(b) or not rounds or type(a) is int) for a, b in pairs], bool)
     if given.dtype.kind in "iu":  # exact if the bits from the first to the last fit
         bits = np.finfo(cast.dtype).nmant + 1

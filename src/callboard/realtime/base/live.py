@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.rule import HostArrays, Rule
 
-__all__ = ["Live", "fetched", "lent"]
+__all__ = ["Later", "Live", "fetched", "lent"]
 
 C = TypeVar("C")
 LARGE = 1 << 20
@@ -30,8 +31,18 @@ def lent(device: Device, array: NDArray[Any]) -> GpuRef:
 def fetched(device: Device, ref: GpuRef) -> Awaitable[NDArray[Any]]:
     """The elements, for a caller who may change them; asked for at once. Later ops must not write the array."""
     if ref.nbytes >= LARGE and device.backend == "cpu" and device.isolation == "thread":
-        return _viewed(device, ref)
-    return _copied(ref.get())
+        return Later(partial(_viewed, device, ref))
+    return Later(partial(_copied, ref.get()))
+
+
+class Later:
+    """A coroutine that is made when this is awaited: what a loss drops before that leaves nothing behind."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._make = make
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._make().__await__()
 
 
 async def _viewed(device: Device, ref: GpuRef) -> NDArray[Any]:

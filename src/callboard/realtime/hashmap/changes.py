@@ -1,11 +1,12 @@
 """What is enqueued for a batch of keys; each is repeated as it was after a loss."""
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from callboard.realtime.base.live import Live, fetched, lent
+from callboard.realtime.base.live import Later, Live, fetched, lent
 from callboard.realtime.hashmap import kernels
 from callboard.realtime.hashmap.config import HashMapConfig
 from callboard.realtime.hashmap.keys import Words
@@ -47,7 +48,7 @@ def searched(words: Words, live: Table) -> Awaitable[Any]:
     """Which keys there are, and their values."""
     a: Any = live.arrays
     found, values = kernels.find(lent(live.device, words), a["keys"], a["tag"], a["values"])
-    return _both(fetched(live.device, found), fetched(live.device, values))
+    return Later(partial(_both, fetched(live.device, found), fetched(live.device, values)))
 
 
 def _moved(live: Table, slots: int) -> None:

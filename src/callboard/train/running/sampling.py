@@ -61,7 +61,7 @@ def passes(source: Source, start: Cursor, epochs: int, most: int) -> Generator[R
     """
     try:
         yield from _passes(source, start, epochs, most)
-    except Exception:
+    except Exception:  # of the application's data
         source.release(failed=True)
         raise
     finally:

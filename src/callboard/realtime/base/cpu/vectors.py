@@ -1,5 +1,6 @@
 """What LLVM has and Numba has no name for; to be imported by modules that Numba compiles only."""
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -12,7 +13,12 @@ __all__ = ["LANES", "fetch", "lanes"]
 LANES = 64
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+def _built(function: Callable[..., Any]) -> Any:
+    """What compiled code calls: without the first parameter, which Numba gives it."""
+    return intrinsic(function)
+
+
+@_built
 def lanes(_: Any) -> Any:
     """Room for ``LANES`` f32 on the stack of the function that calls this, until it returns.
 
@@ -32,7 +38,7 @@ def lanes(_: Any) -> Any:
     return kind(), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_built
 def fetch(_: Any, array: Any, index: Any) -> Any:
     """Have an element of a row-major array brought into the cache, without waiting."""
 
