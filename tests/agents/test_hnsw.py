@@ -170,3 +170,24 @@ def test_a_write_that_fails_leaves_an_index_that_is_right(monkeypatch: pytest.Mo
     assert (len(index), index.search_now(rows[5], 1).ids.tolist()) == (1200, [5])
     index.upsert(range(1200, 1300), rows[1200:])
     assert [index.search_now(rows[n], 1).ids.item() for n in range(1200, 1300)] == [*range(1200, 1300)]
+
+
+def test_small_parts_are_added_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    faiss = pytest.importorskip("faiss")
+    before, seen = faiss.omp_get_max_threads(), list[tuple[int, int]]()
+    add = faiss.IndexHNSWFlat.add
+
+    def counted(self: Any, rows: Any) -> None:
+        seen.append((len(rows), faiss.omp_get_max_threads()))
+        add(self, rows)
+
+    monkeypatch.setattr(faiss.IndexHNSWFlat, "add", counted)
+    faiss.omp_set_num_threads(3)
+    try:
+        index = cb.HnswVectorIndex(24, ef_build=8)
+        index.upsert(range(2100), vectors(2100))
+        index.upsert(range(2100, 2200), vectors(100, seed=1))
+        assert faiss.omp_get_max_threads() == 3
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert seen == [(2048, 3), (52, 1), (64, 1), (36, 1)]

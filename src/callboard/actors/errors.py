@@ -172,7 +172,7 @@ class ShutdownError(AccelError):
 def returned(hook: str, value: object, allowed: str) -> TypeError:
     """The error for a hook that returned ``value``, and must return what is ``allowed``.
 
-    A coroutine is closed: nobody will await it.
+    A coroutine is closed, as it is not awaited.
     """
     if isinstance(value, Coroutine):
         value.close()

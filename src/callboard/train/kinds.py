@@ -1,6 +1,5 @@
 """``OptimizerKind`` and ``LossKind``: the usual update rules and losses by name, for jobs that travel to devices."""
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -109,12 +108,13 @@ class LossKind:
         weights: tuple[float, ...]
 
         def __init__(self, weights: Sequence[float]) -> None:
-            object.__setattr__(self, "weights", tuple(float(weight) for weight in weights))
-            if not self.weights or not all(math.isfinite(weight) and weight >= 0 for weight in self.weights):
+            given = list(weights)
+            if not given or not all(0 <= weight <= sys.float_info.max for weight in given):
                 raise ValueError(
-                    f"LossKind.WeightedCrossEntropy: weights are {list(self.weights)!r:.80}; give each class a number "
-                    "that is at least 0"
+                    f"LossKind.WeightedCrossEntropy: weights are {given!r:.80}; give each class a number that is at "
+                    "least 0, and finite"
                 )
+            object.__setattr__(self, "weights", tuple(map(float, given)))
 
 
 Optimizer = OptimizerKind.Sgd | OptimizerKind.AdamW | Callable[[Any], Any]

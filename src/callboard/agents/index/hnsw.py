@@ -19,6 +19,8 @@ __all__ = ["HnswVectorIndex"]
 
 ADDED = 64
 """Rows that are added between two searches: they wait for each other."""
+BUILT = 2048
+"""Rows that are added at once to a graph that nothing searches yet."""
 FEWEST = 1024
 """Rows of an index that is searched by its graph: fewer are searched as fast without it."""
 BRIEF = 256
@@ -78,9 +80,10 @@ class HnswVectorIndex(CpuVectorIndex):
             made = faiss().IndexHNSWFlat(self.dim, self.links, kind)
             made.hnsw.efConstruction = self.ef_build
             graph = _Graph(made, now.numbering)
+        step = ADDED if graph is self._graph else BUILT  # no search waits for a graph that it does not know
         try:
-            for start in range(graph.count, now.count, ADDED):
-                graph.add(now.decoded(slice(start, min(start + ADDED, now.count))))
+            for start in range(graph.count, now.count, step):
+                graph.add(now.decoded(slice(start, min(start + step, now.count))))
         except BaseException:  # it has rows that no snapshot will have
             self._graph = None
             raise
@@ -134,8 +137,15 @@ class _Graph:
         self._note()
 
     def add(self, rows: NDArray[np.float32]) -> None:
+        module = faiss()
+        threads = module.omp_get_max_threads()  # of this thread's work only
         with self._lock:
-            self._index.add(np.ascontiguousarray(rows))
+            if len(rows) <= ADDED:  # more would wait for each other, and keep cores busy meanwhile
+                module.omp_set_num_threads(1)
+            try:
+                self._index.add(np.ascontiguousarray(rows))
+            finally:
+                module.omp_set_num_threads(threads)
             self._note()
 
     def _note(self) -> None:

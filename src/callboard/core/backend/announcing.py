@@ -1,4 +1,4 @@
-"""One line on stderr before a first use that takes seconds, so that nobody takes it for a hang."""
+"""One line on stderr before a first use that takes seconds, which looks like a hang otherwise."""
 
 import sys
 import threading

@@ -21,7 +21,7 @@ LARGE = 1 << 20
 
 
 def lent(device: Device, array: NDArray[Any]) -> GpuRef:
-    """An array that nobody changes any more, on the device; a large one is not copied to a CPU in this process."""
+    """An array that stays as it is, on the device; a large one is not copied to a CPU in this process."""
     if array.nbytes >= LARGE and device.backend == "cpu" and device.isolation == "thread":
         with contextlib.suppress(BufferError):  # no context is ready: a copy waits for one
             return device.adopt(array)

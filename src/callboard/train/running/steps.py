@@ -144,7 +144,7 @@ class Steps(Handle):
         return await self.take(as_arrays(batch, copy=True))
 
     async def take(self, arrays: Batch) -> StepStats:
-        """:meth:`step` with arrays that nobody changes any more: they are not copied."""
+        """:meth:`step` with arrays that stay as they are: they are not copied."""
         if not rows_of(arrays):
             raise ValueError("the batch has no samples")
         async with self._lock:
