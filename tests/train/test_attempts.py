@@ -255,5 +255,5 @@ async def test_arrays_in_every_form() -> None:
 
 @pytest.mark.parametrize("weights", [[], [1.0, -1.0], [float("nan")], [float("inf")], [10**400]])
 def test_weights_of_classes_are_finite(weights: list[Any]) -> None:
-    with pytest.raises(ValueError, match="weights are .*at least 0, and finite"):
+    with pytest.raises(ValueError, match=r"weights are .*at least 0, and finite"):
         cb.LossKind.WeightedCrossEntropy(weights)
