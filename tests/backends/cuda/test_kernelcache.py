@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.backends.cuda.kernelcache import MAGIC, KernelCache, cache_folder
+from callboard.backends.cuda.kernelcache import MAGIC, KernelCache
 
 
 def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
-    assert cache_folder() == tmp_path / "cuda"
+    assert KernelCache().folder == tmp_path / "cuda"
     monkeypatch.delenv("CALLBOARD_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "callboard" / "cuda"
+    assert KernelCache().folder == tmp_path / "callboard" / "cuda"
 
 
 def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import os
 
+from callboard.core.backend.machine import cores
+
 __all__ = ["workers"]
 
 
@@ -10,4 +12,4 @@ def workers() -> int:
     told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if told.isdigit() and int(told):
         return int(told)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()

@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import os
 import platform
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from callboard.backends.cpu.library import CpuLibrary
 from callboard.backends.cpu.stream import CpuStream
 from callboard.backends.cpu.views import viewer
 from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.backend.machine import cores
 from callboard.core.errors import BackendUnavailable, BudgetSpent, LibraryError
 from callboard.core.layout import Layout
 from callboard.core.library import Extents, plans
@@ -63,8 +63,7 @@ class CpuEngine(CpuLibrary):
         if found is None:
             options = self.runtime.SessionOptions()
             options.log_severity_level = 4
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-            options.intra_op_num_threads = spec.threads or cores
+            options.intra_op_num_threads = spec.threads or cores()
             # Threads that wait in a loop would take the cores from the actors.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             try:

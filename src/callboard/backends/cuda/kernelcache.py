@@ -11,7 +11,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["KernelCache", "cache_folder"]
+from callboard.core.backend.machine import cache_folder
+
+__all__ = ["KernelCache"]
 
 MAGIC = b"callboard kernel 1\n"
 DEFAULT_BYTES = 512 << 20
@@ -19,23 +21,16 @@ DEFAULT_BYTES = 512 << 20
 _log = logging.getLogger("callboard.cuda")
 
 
-def cache_folder() -> Path:
-    """``$CALLBOARD_CACHE_DIR/cuda``, else the user's cache folder."""
-    own = os.environ.get("CALLBOARD_CACHE_DIR")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
-    return base / "cuda"
-
-
 class KernelCache:
     """The files of one folder.
 
     Args:
-        folder: Folder, created when the first file is stored; :func:`cache_folder` when None.
+        folder: Folder, created when the first file is stored; ``cuda`` in :func:`.cache_folder` when None.
         limit: Most bytes in all; ``CALLBOARD_CACHE_BYTES`` when None, else 512 MiB.
     """
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
-        self.folder = cache_folder() if folder is None else folder
+        self.folder = cache_folder() / "cuda" if folder is None else folder
         self.limit = _limit() if limit is None else limit
 
     def get(self, name: str) -> bytes | None:

@@ -1,8 +1,9 @@
-"""Memory of this machine, which the CPU devices of several backends share."""
+"""What this process has of its machine: memory, which the CPU devices of several backends share, cores, a folder."""
 
 import os
+from pathlib import Path
 
-__all__ = ["memory"]
+__all__ = ["cache_folder", "cores", "memory"]
 
 
 def memory() -> tuple[int, int]:
@@ -25,3 +26,14 @@ def memory() -> tuple[int, int]:
 
 def _kib(text: str) -> int:
     return int(text.split(maxsplit=1)[0]) << 10
+
+
+def cores() -> int:
+    """The number of cores that this process may use: fewer than the machine has, where it is bound to some."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache_folder() -> Path:
+    """The folder for what can be fetched or computed again: ``$CALLBOARD_CACHE_DIR``, else the user's."""
+    own = os.environ.get("CALLBOARD_CACHE_DIR")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"

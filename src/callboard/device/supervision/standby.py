@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
+from callboard.core.backend.machine import cores
 from callboard.device.protocol.messages import ActorEvent, FromHost, Open, Ready
 from callboard.device.supervision.hosts.base import Host
-from callboard.device.supervision.hosts.starting import SETTLE, STARTING, cores, starts_at_once
+from callboard.device.supervision.hosts.starting import SETTLE, STARTING, starts_at_once
 
 __all__ = ["Spare", "Standby"]
 

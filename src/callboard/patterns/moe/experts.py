@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from callboard.actors.loops.threads import Threads
+from callboard.core.backend.machine import cores
 from callboard.core.ref import GpuRef
 from callboard.patterns.moe.arrays import Array
 from callboard.patterns.moe.dispatch import Dispatch, row_result
@@ -59,7 +59,7 @@ class Experts:
             raise ValueError("a router needs at least one expert")
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, but is {threads}")
-        count = threads or min(len(experts) + len(shared), os.cpu_count() or 1)
+        count = threads or min(len(experts) + len(shared), cores())
         self._pool = Threads(count, "callboard-experts")
         self._executor: Executor = executor
         self._count = len(experts)

@@ -14,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 import callboard as cb
+from callboard.core.backend.machine import cache_folder
 from callboard.serve.bundled.demo import BATCH_TOKENS, MODEL, batched
 from callboard.serve.bundled.minilm import MiniLM, engine_of
-from callboard.serve.bundled.weights import SHA256, cache_folder
+from callboard.serve.bundled.weights import SHA256
 from callboard.serve.bundled.wordpiece import Tokens
 from callboard.serve.tensors import Array
 

@@ -5,7 +5,6 @@ nodes `Attention`, `BiasGelu`, `EmbedLayerNormalization` and `SkipLayerNormaliza
 """
 
 import json
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.backend.machine import cores
 from callboard.device.protocol.residents.actor import HostContext
 from callboard.serve.bundled.minilm_ops import padded
 from callboard.serve.tensors import Array
@@ -54,7 +54,7 @@ def session(config: Mapping[str, Any], weights: Mapping[str, Array]) -> Any:
     options = onnxruntime.SessionOptions()
     # As many as it may use: by default, ONNX Runtime binds its threads to the cores of the machine. Waiting in a loop
     # would take the cores from the server.
-    options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    options.intra_op_num_threads = cores()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
     options.add_external_initializers(list(arrays), [value(array, FLOAT) for array in arrays.values()])

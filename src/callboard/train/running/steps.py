@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ import msgspec
 
 from callboard.actors.errors import ActorStopped
 from callboard.actors.handles import Handle
+from callboard.core.backend.machine import cores
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.events.kinds import MARK
@@ -334,4 +334,4 @@ def _tell(step: int, recovery: StepRecovery) -> None:
 def threads(devices: Sequence[Device]) -> int | None:
     """Threads that torch gets in each host, so that the hosts of CPU devices share the cores."""
     hosts = [device for device in devices if device.backend == "cpu" and device.config.isolation == "process"]
-    return max(1, (os.cpu_count() or 1) // len(hosts)) if hosts else None
+    return max(1, cores() // len(hosts)) if hosts else None

@@ -1,7 +1,6 @@
 """Sources and binaries as loaded modules, for as long as the context lives; compiled several at once."""
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +10,7 @@ from callboard.backends.cuda.driver import Driver
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.backends.cuda.nvrtc.linking import link
 from callboard.backends.cuda.nvrtc.loading import Loaded, Modules
+from callboard.core.backend.machine import cores
 from callboard.core.library import WouldBlock
 from callboard.kernel.nvrtc.headers import with_own_headers
 from callboard.kernel.nvrtc.source import Compiled, Source
@@ -77,7 +77,7 @@ class Programs:
             found = self._compiling.get(key)
             if found is None:
                 if self._pool is None:
-                    workers = min(MAX_COMPILING, os.cpu_count() or 1)
+                    workers = min(MAX_COMPILING, cores())
                     self._pool = ThreadPoolExecutor(workers, thread_name_prefix="callboard-nvrtc")
                 with contextlib.suppress(RuntimeError):  # no thread can be started, or the main thread has ended
                     found = self._compiling[key] = self._pool.submit(self._compile, *key)

@@ -1,12 +1,11 @@
 """How many hosts may start at the same time. Where cores are few, standbys wait until nothing else starts."""
 
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
 
-__all__ = ["CORES", "STARTING", "Starting", "cores", "starts_at_once"]
+__all__ = ["CORES", "STARTING", "Starting", "starts_at_once"]
 
 CORES = 4
 """Cores of the machine for each host that starts at the same time: the start of one that imports torch keeps one to two
@@ -18,11 +17,6 @@ for the first time, or again after a loss."""
 
 PATIENCE = 60.0
 """Seconds after which what is still starting delays no standby any more."""
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def starts_at_once(cores: int, calm: bool) -> int:

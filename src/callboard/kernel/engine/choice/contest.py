@@ -1,7 +1,6 @@
 """A contest of engines: each executes a model a few times, and the fastest is taken."""
 
 import math
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.backend.machine import cores
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import AccelError
 from callboard.kernel.engine.choice.kept import keep, kept, key_of
@@ -142,5 +142,4 @@ class Contest:
 
 
 def _machine() -> tuple[Any, ...]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return platform.machine(), platform.processor(), cores, np.__version__
+    return platform.machine(), platform.processor(), cores(), np.__version__

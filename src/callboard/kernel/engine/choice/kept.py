@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from callboard.core.backend.machine import cache_folder
+
 __all__ = ["folder", "keep", "kept", "key_of"]
 
 MOST = 4096
@@ -17,9 +19,7 @@ MOST = 4096
 
 def folder() -> Path:
     """``$CALLBOARD_CACHE_DIR/engine``, else the user's cache folder."""
-    own = os.environ.get("CALLBOARD_CACHE_DIR")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
-    return base / "engine"
+    return cache_folder() / "engine"
 
 
 def key_of(data: bytes, **rest: Any) -> str:

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
+from callboard.core.backend.machine import cores
+
 __all__ = ["engine", "optional", "spread", "threads"]
 
 _log = logging.getLogger(__name__)
@@ -40,9 +42,8 @@ def engine(plain: str, compiled: str) -> Any:
 @functools.cache
 def threads() -> int:
     """Threads that :func:`spread` uses: the cores of this process, or ``OMP_NUM_THREADS`` if that is less."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return max(1, min(cores, int(said))) if said.isdecimal() and int(said) else cores
+    return max(1, min(cores(), int(said))) if said.isdecimal() and int(said) else cores()
 
 
 @functools.cache
