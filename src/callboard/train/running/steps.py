@@ -132,7 +132,7 @@ class Steps(Handle):
         Args:
             batch: ``(inputs, targets)``, or what the model takes if ``loss`` is None: arrays or tensors with one row
                 for each sample, in tuples or dicts. Floating-point arrays get the dtype of the model's parameters. They
-                are copied in the call: a loss may have the step repeated long after it.
+                are copied when the step is asked for: a loss may have it repeated long after.
 
         Raises:
             TypeError, ValueError: A batch that cannot be.
