@@ -237,6 +237,35 @@ def test_another_thread_can_need_it(session: cb.sync.Device) -> None:
         np.testing.assert_allclose(result, (a + 1) * 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ref: DeferredRef.allocation.fget(ref),
+        *(DeferredRef.result, DeferredRef.done, DeferredRef.cancel, DeferredRef._why_stale),
+    ],
+)
+def test_another_thread_computes_it_within_a_use(session: cb.sync.Device, use: Callable[[Ref], Any]) -> None:
+    x, _, a, _ = pair(session)
+    found = x + 1.0
+    found.get()  # the other thread; the use has begun, as a method of the class that the ref had
+    use(found)
+    np.testing.assert_allclose(found.get(), a + 1, rtol=1e-6)
+
+
+def test_threads_need_each_others_parts(session: cb.sync.Device) -> None:
+    x, _, a, _ = pair(session)
+    uses: list[Callable[[Ref, Ref], Any]] = [
+        *(lambda one, _: one.get(), lambda _, two: two.get()),
+        *(lambda one, _: (one * 3.0).get(), lambda one, two: (two + one).get()),
+    ]
+    for _ in range(100):
+        one = x + 1.0
+        two = one * 2.0
+        results = together(lambda use, *refs: use(*refs), [(use, one, two) for use in uses])
+        for result, factor in zip(results, (1, 2, 3, 3), strict=True):
+            np.testing.assert_allclose(result, (a + 1) * factor, rtol=1e-5)
+
+
 def test_what_was_called_before_a_recording_is_no_part_of_it(session: cb.sync.Device) -> None:
     x, y, a, b = pair(session)
     before = x + y

@@ -119,12 +119,13 @@ def deferred(call: Call, values: Sequence[Any]) -> Ref | None:
     deferrals = port.deferrals
     if deferrals is None or not deferrals.accepts():
         return None
-    part = _part_of(call, values, port)
-    if part is None:
-        return None
-    ref: DeferredRef[Any] = DeferredRef(port, part, part.layout, part._generation)
-    part.pending_for(ref)
-    deferrals.add(ref)
+    with deferrals.lock:  # another thread may need what it reads
+        part = _part_of(call, values, port)
+        if part is None:
+            return None
+        ref: DeferredRef[Any] = DeferredRef(port, part, part.layout, part._generation)
+        part.pending_for(ref)
+        deferrals.add(ref)
     return ref
 
 
@@ -195,23 +196,24 @@ def fused(
     numbers_of({name: x for name, x in given.items() if not isinstance(x, GpuRef)})  # refuses those of over 64 bits
     shape = broadcast([x.shape for x in values if isinstance(x, GpuRef)])
     deferrals = parts[0]._port.deferrals
-    apart = deferrals is None or not deferrals.accepts()
-    recording = None if deferrals is None else deferrals.recording
-    arguments: list[Any] = []
-    for x in values:
-        part = _held(x) if isinstance(x, GpuRef) and not apart else None
-        if (
-            type(part) is Part
-            and part.recording is recording  # another's would be computed at each replay
-            and x.shape == shape
-            and not part.rolls
-            and not (written and part.reads(written))
-        ):
-            arguments.append(part)
-        else:
-            arguments.append(x.item() if isinstance(x, np.generic) else x)
-    text = Text()
-    text.line(call.template, arguments)
+    assert deferrals is not None  # they are some
+    apart, recording = not deferrals.accepts(), deferrals.recording
+    with deferrals.lock:
+        arguments: list[Any] = []
+        for x in values:
+            part = _held(x) if isinstance(x, GpuRef) and not apart else None
+            if (
+                type(part) is Part
+                and part.recording is recording  # another's would be computed at each replay
+                and x.shape == shape
+                and not part.rolls
+                and not (written and part.reads(written))
+            ):
+                arguments.append(part)
+            else:
+                arguments.append(x.item() if isinstance(x, np.generic) else x)
+        text = Text()
+        text.line(call.template, arguments)
     whole, read, scalars = text.whole()
     fields = {"scalars": tuple(scalars), "numbers": whole.names, "bools": whole.bools} if scalars else {}
     return whole.expression, tuple(read), fields
@@ -222,7 +224,8 @@ def rewritten(x: Ref, call: Call, values: Sequence[Any]) -> bool:
     deferrals = x._port.deferrals
     if deferrals is None or not isinstance(x, DeferredRef) or not deferrals.accepts():
         return False
-    part = _part_of(call, values, x._port)
-    if part is None or part.layout != x.layout:
-        return False
-    return deferrals.replace(x, part.pending_for(x))
+    with deferrals.lock:
+        part = _part_of(call, values, x._port)
+        if part is None or part.layout != x.layout:
+            return False
+        return deferrals.replace(x, part.pending_for(x))

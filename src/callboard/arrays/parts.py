@@ -12,7 +12,7 @@ from callboard.arrays.handles import Ref
 from callboard.arrays.indexing.rolling import Rolled
 from callboard.core.layout import Layout
 from callboard.core.op import Repeated, info_of
-from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefPort
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefPort, deferral_of
 from callboard.kernel.elementwise import Map
 from callboard.kernel.elementwise.program import Program
 from callboard.kernel.elementwise.tree import Number
@@ -166,13 +166,16 @@ class Part:
 
     def store(self) -> Ref:
         """Return its array; computes it with a kernel of its own if it has none."""
-        if self.result is not None:
-            return self.result
-        ref = None if self._ref is None else self._ref()
-        if not isinstance(ref, DeferredRef) or ref.deferral is not self:  # dropped, or written since
-            ref = DeferredRef(self._port, self, self.layout, self._generation)
-        self._port.deferrals.submit(ref)  # type: ignore[union-attr] # there are some: it is one of them
-        return ref
+        deferrals = self._port.deferrals
+        assert deferrals is not None  # it is one of them
+        with deferrals.lock:
+            if self.result is not None:
+                return self.result
+            ref = None if self._ref is None else self._ref()
+            if ref is None or deferral_of(ref) is not self:  # dropped, or written since
+                ref = DeferredRef(self._port, self, self.layout, self._generation)
+            deferrals.submit(ref)
+            return ref
 
 
 def _repeats(arguments: Sequence[Any]) -> bool:

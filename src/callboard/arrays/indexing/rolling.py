@@ -6,7 +6,7 @@ from typing import Any
 from callboard.arrays.handles import Ref
 from callboard.core.layout import OpenLayout, layout_of
 from callboard.core.library import Library
-from callboard.core.ref import Allocation, DeferredRef, GpuRef
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, deferral_of
 from callboard.kernel.elementwise import Map
 from callboard.kernel.elementwise.promotion import ELEMENTS
 
@@ -57,13 +57,16 @@ class Rolled:
 
     def store(self) -> Ref:
         """Return its array; has it made if there is none."""
-        if self.result is not None:
-            return self.result
-        ref = None if self._ref is None else self._ref()
-        if not isinstance(ref, DeferredRef) or ref.deferral is not self:  # dropped, or written since
-            ref = DeferredRef(self.source._port, self, self.layout, self.source.generation)
-        self.source._port.deferrals.submit(ref)  # type: ignore[union-attr] # there are some: it is one of them
-        return ref
+        deferrals = self.source._port.deferrals
+        assert deferrals is not None  # it is one of them
+        with deferrals.lock:
+            if self.result is not None:
+                return self.result
+            ref = None if self._ref is None else self._ref()
+            if ref is None or deferral_of(ref) is not self:  # dropped, or written since
+                ref = DeferredRef(self.source._port, self, self.layout, self.source.generation)
+            deferrals.submit(ref)
+            return ref
 
 
 def rolled(x: Ref, by: tuple[int, ...]) -> Ref | None:
@@ -91,5 +94,6 @@ def rolled(x: Ref, by: tuple[int, ...]) -> Ref | None:
         return None
     ref: DeferredRef[Any] = DeferredRef(port, later, later.layout, x.generation)
     later.pending_for(ref)
-    deferrals.add(ref)
+    with deferrals.lock:
+        deferrals.add(ref)
     return ref

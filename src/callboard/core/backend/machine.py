@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-__all__ = ["cache_folder", "cores", "memory"]
+__all__ = ["cache_folder", "cores", "memory", "workers"]
 
 
 def memory() -> tuple[int, int]:
@@ -31,6 +31,12 @@ def _kib(text: str) -> int:
 def cores() -> int:
     """The number of cores that this process may use: fewer than the machine has, where it is bound to some."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def workers() -> int:
+    """The number of threads that a computation may use: what ``OMP_NUM_THREADS`` allows, else one for each core."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(said) if said.isdecimal() and int(said) else cores()
 
 
 def cache_folder() -> Path:

@@ -1,7 +1,7 @@
 """Refs: handles of device arrays, with the operators and methods of an array."""
 
 from callboard.core.ref.allocation import Allocation, Released
-from callboard.core.ref.deferred import Deferral, Deferrals, DeferredRef
+from callboard.core.ref.deferred import Deferral, Deferrals, DeferredRef, deferral_of
 from callboard.core.ref.handle import AccelRef, GpuRef, stale
 from callboard.core.ref.ports import RefPort, RefServices
 from callboard.core.ref.tokens import GpuToken
@@ -17,5 +17,6 @@ __all__ = [
     "RefPort",
     "RefServices",
     "Released",
+    "deferral_of",
     "stale",
 ]

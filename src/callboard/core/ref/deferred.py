@@ -1,5 +1,6 @@
 """``DeferredRef``: a ref whose op is submitted when something needs the array, and never if nothing does."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ from callboard.core.ref.handle import GpuRef
 from callboard.core.ref.ports import RefPort
 from callboard.core.reply import Reply
 
-__all__ = ["Deferral", "Deferrals", "DeferredRef"]
+__all__ = ["Deferral", "Deferrals", "DeferredRef", "deferral_of"]
 
 
 class Deferral(Protocol):
@@ -43,8 +44,12 @@ class Deferrals(Protocol):
     """The deferred refs of one device.
 
     Attributes:
+        lock: Held while pending computations are read or submitted: other threads may need the same arrays.
         recording: The open recording that takes the ops of the calling task or thread; None if there is none.
     """
+
+    @property
+    def lock(self) -> threading.RLock: ...
 
     @property
     def recording(self) -> Any: ...
@@ -74,6 +79,19 @@ class Deferrals(Protocol):
 _slot: Any = GpuRef.__dict__["allocation"]
 
 
+def deferral_of(ref: GpuRef[Any]) -> Any:
+    """The pending computation of a ref; None if its op has been submitted, as another thread may do at any time."""
+    found = _slot.__get__(ref)
+    return None if isinstance(found, Allocation) else found
+
+
+def _submit(ref: GpuRef[Any]) -> None:
+    """Submit the op of a ref. No method of the class: the ref may become a ``GpuRef`` between two looks at it."""
+    deferrals = ref._port.deferrals
+    assert deferrals is not None
+    deferrals.submit(ref)
+
+
 class DeferredRef(GpuRef[Mode]):
     """A ref whose op has not been submitted.
 
@@ -93,11 +111,6 @@ class DeferredRef(GpuRef[Mode]):
         self.offset = 0
         _slot.__set__(self, deferral)  # until there is an allocation
 
-    @property
-    def deferral(self) -> Any:
-        """The pending computation; the allocation once its op has been submitted."""
-        return _slot.__get__(self)
-
     def become(self, deferral: Deferral) -> None:
         """Take another pending computation."""
         _slot.__set__(self, deferral)
@@ -111,14 +124,9 @@ class DeferredRef(GpuRef[Mode]):
 
     @property
     def allocation(self) -> Allocation:  # type: ignore[override] # of its base it is a slot
-        self._submitted()
+        _submit(self)
         found: Allocation = _slot.__get__(self)
         return found
-
-    def _submitted(self) -> None:
-        deferrals = self._port.deferrals
-        assert deferrals is not None
-        deferrals.submit(self)
 
     def _why_stale(self) -> str | None:
         if self._port.stopped is not None:
@@ -126,21 +134,21 @@ class DeferredRef(GpuRef[Mode]):
         return "context rebuilt" if self.generation != self._port.generation else None
 
     def done(self) -> bool:
-        self._submitted()
+        _submit(self)
         return Reply.done(self)
 
     def cancel(self) -> bool:
-        self._submitted()
+        _submit(self)
         return Reply.cancel(self)
 
     def result(self, timeout: float | None = None) -> GpuRef[Mode]:
-        self._submitted()
+        _submit(self)
         return Reply.result(self, timeout)
 
     def __await__(self) -> Iterator[Any]:  # type: ignore[override]
-        self._submitted()
+        _submit(self)
         return Reply.__await__(self)
 
     def _attach(self, future: Any) -> None:
-        self._submitted()
+        _submit(self)
         Reply._attach(self, future)

@@ -11,10 +11,10 @@ import threading
 import weakref
 from collections.abc import Iterator
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from callboard.core.errors import AccelError
-from callboard.core.ref import Allocation, Deferral, DeferredRef, GpuRef
+from callboard.core.ref import Allocation, Deferral, DeferredRef, GpuRef, deferral_of
 from callboard.device.client.line.entries import Entry, origin_of
 from callboard.events.concerns import TRACE
 from callboard.events.ring import EVENTS
@@ -43,7 +43,7 @@ class Deferred:
     def __init__(self, port: "OpPort") -> None:
         self._port = port
         self._numbers = itertools.count(1)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._scheduled = False
         self.live: dict[int, weakref.ref[DeferredRef[Any]]] = {}
         self.called = 0
@@ -69,9 +69,10 @@ class Deferred:
 
     def add(self, ref: DeferredRef[Any]) -> None:
         """Take a new one in; the oldest is submitted when there are too many."""
-        ref.deferral.recording = recording = self.recording
-        ref.deferral.origin = origin_of(4)  # frames below: a function of the namespace, a helper, the call
-        ref.deferral.trace = None if EVENTS.ring is None else TRACE.get()
+        deferral = deferral_of(ref)
+        deferral.recording = recording = self.recording
+        deferral.origin = origin_of(4)  # frames below: a function of the namespace, a helper, the call
+        deferral.trace = None if EVENTS.ring is None else TRACE.get()
         self.called += 1
         number = next(self._numbers)
         ref._op = -number  # no op's id
@@ -85,15 +86,15 @@ class Deferred:
 
     def submit(self, ref: GpuRef[Any]) -> None:
         """Submit the op of a ref to the recording that was open at its call, or to none."""
-        with self._lock:
-            if not isinstance(ref, DeferredRef):
+        with self.lock:
+            deferral: Deferral | None = deferral_of(ref)
+            if deferral is None:
                 return
-            deferral: Deferral = ref.deferral
             there = recorder.set(deferral.recording) if self._port.recordings else None
             within = None if EVENTS.ring is None else TRACE.set(deferral.trace)
             try:
                 number = -ref._op
-                self._port.submit(deferral.message(), into=ref)
+                self._port.submit(deferral.message(), into=cast("DeferredRef[Any]", ref))
                 deferral.made(ref)
                 self.live.pop(number, None)
                 self.submitted += 1
@@ -105,13 +106,14 @@ class Deferred:
 
     def replace(self, ref: GpuRef[Any], by: Deferral) -> bool:
         """Have a ref become something else; False if its op has been submitted."""
-        with self._lock:
-            if not isinstance(ref, DeferredRef) or ref.deferral.recording is not (recording := self.recording):
+        with self.lock:
+            deferral: Deferral | None = deferral_of(ref)
+            if deferral is None or deferral.recording is not (recording := self.recording):
                 return False
             by.recording = recording
             by.origin = origin_of(4)
             by.trace = None if EVENTS.ring is None else TRACE.get()
-            ref.become(by)
+            cast("DeferredRef[Any]", ref).become(by)
             self.called += 1
             return True
 
@@ -119,13 +121,16 @@ class Deferred:
         """Submit the ops that read this memory, also of the caller's recording."""
         for recording in {None, self.recording}:
             for ref in self._refs_of(recording):
-                if self._is_deferred(ref) and ref.deferral.reads(allocation):
-                    self.submit(ref)
+                with self.lock:
+                    deferral = deferral_of(ref)
+                    if deferral is not None and deferral.reads(allocation):
+                        self.submit(ref)
 
     def flush(self) -> None:
         """Submit all, the newest first: an op that became part of a kernel waits until another op needs it."""
         for ref in reversed(self._refs_of(None)):
-            if self._is_deferred(ref) and not ref.deferral.uses:
+            deferral = deferral_of(ref)  # none: it has been submitted as a part of another
+            if deferral is not None and not deferral.uses:
                 self.submit(ref)
 
     def flush_all(self, recording: Recorder | None = None) -> None:
@@ -139,18 +144,13 @@ class Deferred:
 
     def lose(self) -> Iterator[Entry]:
         """Drop all refs, whose context is lost; yields the entries whose replies must fail."""
-        with self._lock:
+        with self.lock:
             for ref in self._refs():
                 allocation = Allocation(0, self._port.outbox.released)
                 allocation.freed = True  # there is no such buffer
-                key, code, at = ref.deferral.origin
+                key, code, at = deferral_of(ref).origin
                 yield Entry(weakref.ref(ref.settle_on(allocation, 0)), "elementwise.map", key, code, at, None)
             self.live.clear()
-
-    @staticmethod
-    def _is_deferred(ref: GpuRef[Any]) -> bool:
-        """Not submitted meanwhile, as a part of another."""
-        return isinstance(ref, DeferredRef)
 
     def _refs(self) -> list[DeferredRef[Any]]:
         """The refs that are still deferred, oldest first; dropped ones are removed."""
@@ -165,8 +165,8 @@ class Deferred:
 
     def _refs_of(self, recording: Recorder | None) -> list[DeferredRef[Any]]:
         """The refs that were called in a recording; those of none."""
-        with self._lock:  # none is submitted meanwhile
-            return [ref for ref in self._refs() if ref.deferral.recording is recording]
+        with self.lock:  # none is submitted meanwhile
+            return [ref for ref in self._refs() if deferral_of(ref).recording is recording]
 
     def _prune(self, recording: Recorder | None) -> None:
         """Forget the dropped ones, and submit the oldest of too many."""

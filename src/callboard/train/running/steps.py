@@ -13,7 +13,7 @@ import msgspec
 
 from callboard.actors.errors import ActorStopped
 from callboard.actors.handles import Handle
-from callboard.core.backend.machine import cores
+from callboard.core.backend.machine import cores, workers
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.events.kinds import MARK
@@ -332,6 +332,6 @@ def _tell(step: int, recovery: StepRecovery) -> None:
 
 
 def threads(devices: Sequence[Device]) -> int | None:
-    """Threads that torch gets in each host, so that the hosts of CPU devices share the cores."""
+    """Threads that torch gets in each host: CPU devices share the cores, and ``OMP_NUM_THREADS`` may allow fewer."""
     hosts = [device for device in devices if device.backend == "cpu" and device.config.isolation == "process"]
-    return max(1, cores() // len(hosts)) if hosts else None
+    return max(1, min(workers(), cores() // len(hosts))) if hosts else None

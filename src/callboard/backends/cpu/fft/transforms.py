@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.cores import workers
 from callboard.backends.cpu.views import viewer
+from callboard.core.backend.machine import workers
 from callboard.core.library import plans
 from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, Irfft, IrfftOverwrite, Rfft
 from callboard.kernel.fft.transform import Side, Transform

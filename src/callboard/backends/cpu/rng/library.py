@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.cores import workers
 from callboard.backends.cpu.library import CpuLibrary
 from callboard.backends.cpu.rng import distributions, rejections
 from callboard.backends.cpu.rng.fills import (
@@ -23,6 +22,7 @@ from callboard.backends.cpu.rng.sources import sources
 from callboard.backends.cpu.rng.states import States
 from callboard.backends.cpu.views import viewer
 from callboard.core.backend import AccelDevice, AccelStream
+from callboard.core.backend.machine import workers
 from callboard.core.library import plans
 from callboard.kernel.rng import (
     RngFillBeta,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from callboard.backends.cpu.cores import workers
 from callboard.core.backend import Threads
+from callboard.core.backend.machine import workers
 
 __all__ = ["Rows"]
 

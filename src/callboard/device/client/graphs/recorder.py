@@ -9,7 +9,7 @@ from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.core.op import Op, info_of
 from callboard.core.operand import Operand, Role
-from callboard.core.ref import Allocation, DeferredRef, GpuRef
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, deferral_of
 from callboard.device.client.graphs.script import ArrayUse, Chosen, RecordedOp, written_by
 from callboard.device.client.line import refusals
 from callboard.device.client.line.entries import Origin
@@ -126,7 +126,7 @@ class OpRecorder:
         settled = settles()
         where = where_called(plan.tag, depth + 1)
         if into is not None:
-            where = Origin(plan.tag, *into.deferral.origin).where
+            where = Origin(plan.tag, *deferral_of(into).origin).where
             settled = answer = into.settle_on(answer.allocation, 0)
         refs = _refs_of(settled)
         if not refs:

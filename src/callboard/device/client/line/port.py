@@ -17,7 +17,7 @@ from callboard.actors._runtime.current import CURRENT
 from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
 from callboard.core.library import Library
 from callboard.core.op import Op, Repeated, info_of
-from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, RefServices, deferral_of
 from callboard.core.reply import Cause, Reply
 from callboard.device import forkguard
 from callboard.device.client.deferred import Deferred
@@ -194,9 +194,7 @@ class OpPort:
             reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
             target: Callable[[], Any] = weakref.ref(reply)
         elif into is not None:
-            called = into.deferral.origin
-            reply = into.settle_on(Allocation(made[0], outbox.released.small if plan.small else outbox.released), op_id)
-            target = weakref.ref(reply)
+            reply, target, called = into, weakref.ref(into), deferral_of(into).origin
         elif plan.one_made:
             owner = Allocation(made[0], outbox.released.small if plan.small else outbox.released)
             owner.foreign = plan.foreign
@@ -208,6 +206,8 @@ class OpPort:
             target = lambda: keep
         origin = origin_of(depth + 1) if into is None else called
         self.enter(call, _entry(Entry, (target, plan.tag, *origin, extra)), pending, sent)
+        if into is not None:  # last: another thread may read it from now on, behind the call
+            into.settle_on(Allocation(made[0], outbox.released.small if plan.small else outbox.released), op_id)
         return reply if keep is None else keep  # a ref that is dropped here is freed behind the call
 
     def send(

@@ -4,13 +4,12 @@ import functools
 import importlib
 import importlib.util
 import logging
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
-from callboard.core.backend.machine import cores
+from callboard.core.backend.machine import cores, workers
 
 __all__ = ["engine", "optional", "spread", "threads"]
 
@@ -42,8 +41,7 @@ def engine(plain: str, compiled: str) -> Any:
 @functools.cache
 def threads() -> int:
     """Threads that :func:`spread` uses: the cores of this process, or ``OMP_NUM_THREADS`` if that is less."""
-    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return max(1, min(cores(), int(said))) if said.isdecimal() and int(said) else cores()
+    return min(cores(), workers())
 
 
 @functools.cache

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from callboard.backends.cpu.cores import workers
+from callboard.core.backend.machine import workers
 
 
 @pytest.mark.parametrize("told, count", [("3", 3), (" 2 ", 2), ("4,2", 4)])
