@@ -69,7 +69,7 @@ class ExecutionContext:
                 graph on this thread, and by the refs for ONNX Runtime. Other executions and the device are not touched.
             GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for any op.
         """
-        return finished(self._slices({**(inputs or {}), **more}))
+        return finished(self.slices({**(inputs or {}), **more}))
 
     async def run(
         self, inputs: Mapping[str, Any] | None = None, /, *, room: Callable[[], Awaitable[object]] | None = None
@@ -83,7 +83,7 @@ class ExecutionContext:
         Raises:
             ShapeError, BudgetSpent, GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for a call.
         """
-        walk = self._slices(dict(inputs or {}))
+        walk = self.slices(dict(inputs or {}))
         try:
             while True:
                 try:
@@ -96,7 +96,8 @@ class ExecutionContext:
         finally:
             walk.close()
 
-    def _slices(self, named: Mapping[str, Any]) -> Walk[Any]:
+    def slices(self, named: Mapping[str, Any]) -> Walk[Any]:
+        """An execution that pauses every 5 ms, and returns what a call does."""
         given = self._given(named)
         resident = self.plan.resident
         budget = Budget(self._budget, self._clock)

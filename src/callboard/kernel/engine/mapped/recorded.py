@@ -83,11 +83,11 @@ class Recorded:
             return None
         recording = self._record(**inputs)
 
-        def put(array: Any) -> Any:
+        def put(array: Any, **options: Any) -> Any:
             """Copy a host array that the graph has computed of shapes; the recording uses the copy again."""
             token = recorder.set(None)
             try:
-                return plan.put(array)
+                return plan.put(array, **options)
             finally:
                 recorder.reset(token)
 
