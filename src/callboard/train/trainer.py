@@ -170,7 +170,7 @@ class Trainer(Steps):
 
     async def state_dict(self) -> dict[str, Any]:
         """The model's ``state_dict``, with tensors of the host."""
-        model, _, _ = unpack(await self.state())
+        model, _, _ = await asyncio.to_thread(unpack, await self.state())
         return dict(model)
 
     async def save(self, folder: str | Path, *, keep: int | None = None) -> Path:

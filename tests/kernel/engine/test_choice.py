@@ -15,6 +15,7 @@ import callboard as cb
 from callboard.kernel.engine.choice.contest import Contest
 from callboard.kernel.engine.choice.kept import folder, keep, kept
 from callboard.kernel.engine.choice.steps import Stepwise
+from callboard.kernel.engine.inputs.budget import Walk
 from callboard.kernel.engine.inputs.profiles import Port
 
 ENGINES = ("onnxruntime", "callboard")
@@ -50,6 +51,17 @@ class Plan:
     reason: str = ""
 
 
+@dataclass
+class Context:
+    """A stand-in for a context."""
+
+    bench: "Bench"
+    engine: str
+
+    def slices(self, inputs: Any) -> Walk[Ready]:
+        return self.bench.execution(self.engine, inputs)
+
+
 class Bench:
     """Engines that take as long as they are said to, by a clock of their own."""
 
@@ -69,14 +81,15 @@ class Bench:
 
     def context(self, plan: Any, budget: float) -> Any:
         assert budget == 1.0
+        return Context(self, plan.engine)
 
-        def call(inputs: Any) -> Ready:
-            assert inputs["x"].shape == (4, 3)
-            self.calls.append(plan.engine)
-            self.now += self.seconds[plan.engine]
-            return Ready(None)
-
-        return call
+    def execution(self, engine: str, inputs: Any) -> Walk[Ready]:
+        """Of a context: it pauses once."""
+        assert inputs["x"].shape == (4, 3)
+        self.calls.append(engine)
+        yield
+        self.now += self.seconds[engine]
+        return Ready(None)
 
     def chosen(self) -> Any:
         contest = Contest(
@@ -162,6 +175,25 @@ async def test_an_error_reaches_each_who_waits() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             await answer
+
+
+async def test_other_tasks_run_where_steps_pause() -> None:
+    counted: list[int] = []
+
+    def steps() -> Generator[Any, Any, list[int]]:
+        for _ in range(9):
+            yield
+        return [*counted]
+
+    async def count() -> None:
+        while True:
+            counted.append(len(counted))
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    assert len(await Stepwise(steps())) >= 8
+    counter.cancel()
+    assert Stepwise(steps()).result() == counted
 
 
 async def test_a_model_is_measured_when_it_is_built() -> None:

@@ -118,14 +118,14 @@ def test_damaged_plans_and_models_are_refused() -> None:
         data = dev.engine.build(linear(), engine="callboard").result().serialize()
         for at in range(0, len(data), 7):
             with pytest.raises(EngineRefused):
-                dev.engine.load(data[:at])
+                dev.engine.load(data[:at]).result()
             with pytest.raises(EngineRefused):
-                dev.engine.load(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+                dev.engine.load(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]).result()
         huge = b"CBENGINE" + struct.pack("<II", 1, 1 << 31) + bytes(64)
         with pytest.raises(EngineRefused, match="truncated"):
-            dev.engine.load(huge)
+            dev.engine.load(huge).result()
         with pytest.raises(OnnxError, match="this is no ONNX model"):
-            dev.engine.build(b"\xff" * 40)
+            dev.engine.build(b"\xff" * 40).result()
 
 
 def test_hostile_bytes_end_in_one_error() -> None:
@@ -152,7 +152,7 @@ async def test_what_an_engine_lacks_is_named_when_the_plan_is_built(dev: Any) ->
     with pytest.raises(
         cb.UnsupportedOp, match=r"lacks NonMaxSuppression; Softmax's attribute other; my\.Own; use engine="
     ):
-        dev.engine.build(data, engine="callboard")
+        await dev.engine.build(data, engine="callboard")
     with pytest.raises(cb.LibraryError, match="ONNX Runtime cannot read model"):
         await dev.engine.build(data, engine="onnxruntime")
     with pytest.raises(cb.BackendUnavailable, match="tensorrt"):
@@ -160,7 +160,7 @@ async def test_what_an_engine_lacks_is_named_when_the_plan_is_built(dev: Any) ->
     with pytest.raises(cb.ShapeError, match="use one of onnxruntime, callboard, tensorrt"):
         dev.engine.build(linear(), engine="other")
     with pytest.raises(cb.ShapeError, match="axis 0 goes from 3 over 2 to 8"):
-        dev.engine.build(linear(), profiles={"x": ((3, 4), (2, 4), (8, 4))})
+        await dev.engine.build(linear(), profiles={"x": ((3, 4), (2, 4), (8, 4))})
 
 
 async def test_a_plan_is_valid_in_the_next_generation() -> None:

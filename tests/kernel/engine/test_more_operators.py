@@ -189,7 +189,7 @@ async def test_what_older_operators_meant_is_kept() -> None:
     async with cb.device("cpu") as dev:
         y = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(x=x).get()
         with pytest.raises(cb.UnsupportedOp, match=r"CastLike of opset 11 \(mapped from 15\)"):
-            dev.engine.build(
+            await dev.engine.build(
                 model([node("CastLike", ["x", "x"], ["y"])], {"x": ("f32", [2])}, {"y": ("f32", [2])}, opset=11),
                 engine="callboard",
             )

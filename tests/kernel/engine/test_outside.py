@@ -1,10 +1,11 @@
 """Tensors in other files, wherever a model has them; names that stand for two; files that are no regular ones."""
 
 import asyncio
+import itertools
+import math
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from tests.kernel.engine.models import W, model, node
 
 import callboard as cb
 from callboard.core.errors import UnsupportedOp
+from callboard.kernel.engine.choice import building
 from callboard.kernel.engine.files.outside import regular_bytes, with_contents
 from callboard.kernel.engine.files.protobuf import OnnxError, field_bytes, fields_of, raw_field
-from callboard.kernel.engine.files.reading import Later, reading
+from callboard.kernel.engine.files.reading import OnThread
 from callboard.kernel.engine.files.rewriting import whole
 from callboard.kernel.engine.onnxfile import info_bytes, model_of, tensor_bytes
 
@@ -219,7 +221,7 @@ async def test_a_file_is_read_on_a_thread(tmp_path: Path, monkeypatch: pytest.Mo
         assert go.wait(60)
         return whole(path)
 
-    monkeypatch.setattr("callboard.kernel.engine.methods.whole", slowly)
+    monkeypatch.setattr("callboard.kernel.engine.choice.building.whole", slowly)
     path = tmp_path / "net.onnx"
     path.write_bytes(model([node("Identity", ["x"], ["y"])], X, {"y": ("f32", ["n"])}))
     async with cb.device("cpu") as dev:
@@ -239,6 +241,60 @@ async def test_a_file_is_read_on_a_thread(tmp_path: Path, monkeypatch: pytest.Mo
     assert readers[0] is not threading.current_thread()
 
 
+async def test_bytes_are_read_and_mapped_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While each of them waits, the loop runs; a wait that is cancelled leaves the answer as it is."""
+    go, called = threading.Event(), []
+
+    def slowly(name: str) -> None:
+        original = getattr(building, name)
+
+        def call(*args: Any) -> Any:
+            called.append((name, threading.current_thread() is threading.main_thread()))
+            assert go.wait(60)
+            return original(*args)
+
+        monkeypatch.setattr(building, name, call)
+
+    for name in ("read_model", "Mapped", "digest_of"):
+        slowly(name)
+    data = model([node("Identity", ["x"], ["y"])], X, {"y": ("f32", ["n"])})
+    async with cb.device("cpu") as dev:
+        for engine, second in (("callboard", "Mapped"), ("onnxruntime", "digest_of")):
+            go.clear()
+            called.clear()
+            answer = dev.engine.build(data, engine=engine)
+            impatient = asyncio.ensure_future(wait_for(answer))
+            await asyncio.sleep(0)  # the loop runs while the thread waits
+            impatient.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await impatient
+            go.set()
+            plan = await answer
+            assert called == [("read_model", False), (second, False)]
+            called.clear()
+            assert (await dev.engine.load(plan.serialize())).engine == engine
+            assert called == [("read_model", False), (second, False)]
+
+
+def test_a_plan_is_tried_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node pauses, as if each took a slice of time."""
+    monkeypatch.setattr("callboard.kernel.engine.inputs.budget.SLICE", 0.0)
+    monkeypatch.setattr("callboard.kernel.engine.mapped.graph.REHEARSAL", math.inf)
+    names = ["x", *(f"v{at}" for at in range(49)), "y"]
+    nodes = [node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
+    data = model(nodes, {"x": ("f32", [2, 3])}, {"y": ("f32", [2, 3])})
+    with cb.sync.device("cpu") as dev:
+        made = building.Building(dev.ask, dev.put, dev.engine.context, dev.engine.release)
+        steps = made.steps(data, building.Wanted("net", None, "callboard", False, 0))
+        pauses, found = 0, None
+        with pytest.raises(StopIteration):
+            while True:
+                pending = steps.send(found)
+                pauses += pending is None
+                found = None if pending is None else pending.result(60)
+        assert pauses >= 50
+
+
 async def wait_for(answer: Any) -> Any:
     return await answer
 
@@ -254,12 +310,13 @@ def test_without_a_loop(tmp_path: Path) -> None:
             dev.engine.build(tmp_path / "none.onnx").result(60)
 
 
-def test_what_reading_raises_is_an_answer() -> None:
+async def test_what_a_thread_raises_is_the_answer() -> None:
     def fails() -> bytes:
         raise OSError("gone")
 
-    data: Future[bytes] = reading(fails)
-    answer: Later[Any] = Later(data, lambda _: pytest.fail("was asked"))
+    found = OnThread(fails)
     with pytest.raises(OSError, match="gone"):
-        answer.result(60)
-    assert answer.done()
+        found.result(60)
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"):
+            await found

@@ -67,13 +67,13 @@ async def test_shapes_are_inferred_and_compared() -> None:
 async def test_nodes_are_checked_against_the_function() -> None:
     async with cb.device("cpu") as dev:
         with pytest.raises(cb.UnsupportedOp, match="Pairs's attribute other"):
-            dev.engine.build(network(other=1), engine="callboard")
+            await dev.engine.build(network(other=1), engine="callboard")
         data = network()
         plan = await dev.engine.build(data)
         unregister_plugin("my", "Pairs")
         try:
             with pytest.raises(cb.UnsupportedOp, match=r"lacks my\.Pairs"):
-                dev.engine.load(plan.serialize())
+                await dev.engine.load(plan.serialize())
             await dev.engine.context(plan)(x=X).get()
         finally:
             register_plugin("my", "Pairs")(lambda x: x)

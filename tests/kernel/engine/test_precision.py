@@ -121,6 +121,7 @@ async def test_layers_that_cost_too_much_stay(dev: Any) -> None:
         batches,
         executing(dev, None),
         layers_of(model_of(data)),
+        model_of(data),
     )
     found = await trials.within("int8")
     assert found.error <= every.error / 4

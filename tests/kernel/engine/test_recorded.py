@@ -1,5 +1,7 @@
 """Contexts that record the ops of callboard's own engine for each set of shapes."""
 
+import asyncio
+import itertools
 import os
 import signal
 from typing import Any
@@ -45,6 +47,49 @@ async def test_shapes_used_least_recently_give_way(dev: Any) -> None:
         y = context(x=X[:rows])
         np.testing.assert_allclose(await y.get(), linear_of(X[:rows]), rtol=1e-5, atol=1e-6)
     assert len(context._runner) == MOST_RECORDINGS
+
+
+async def test_other_tasks_run_while_it_is_recorded(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node pauses; the ops of the other task are not recorded."""
+    monkeypatch.setattr("callboard.kernel.engine.inputs.budget.SLICE", 0.0)
+    names = ["x", *(f"v{at}" for at in range(30)), "y"]
+    nodes = [node("Add", [a, "w"], [b]) for a, b in itertools.pairwise(names)]
+    data = model(nodes, {"x": ("f32", ["n", 4])}, {"y": ("f32", ["n", 4])}, {"w": np.ones(4, "f4")})
+    context = dev.engine.context(await dev.engine.build(data, engine="callboard"), record=dev.record)
+    sums = []
+
+    async def other() -> None:
+        total = dev.put(np.zeros(4, "f4"))
+        while True:
+            total = total + 1.0
+            sums.append(total)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    for at in range(4):
+        begun = len(sums)
+        found = await context.run({"x": X[at : at + 2]}, room=lambda: dev.room(100))
+        np.testing.assert_allclose(await found.get(), X[at : at + 2] + 31, rtol=1e-5)
+        if at == 1:  # recorded just now
+            assert len(sums) - begun >= 30
+    task.cancel()
+    assert len(context._runner) == 1
+    np.testing.assert_array_equal(await sums[-1].get(), np.full(4, len(sums), "f4"))
+
+
+async def test_a_cancelled_recording_is_left_out(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.kernel.engine.inputs.budget.SLICE", 0.0)
+    context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
+    await context(x=X[:2])
+    task = asyncio.create_task(context.run({"x": X[:2]}))
+    await asyncio.sleep(0)  # it has paused in its first recording
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(context._runner) == 0
+    for _ in range(3):
+        np.testing.assert_allclose(await context(x=X[:2]).get(), linear_of(X[:2]), rtol=1e-5, atol=1e-6)
+    assert len(context._runner) == 1
 
 
 async def test_values_that_shapes_depend_on_are_told_apart(dev: Any) -> None:

@@ -184,7 +184,7 @@ async def test_a_declared_shape_that_no_array_has_is_refused(engine: str | None)
     data = model([node("Neg", ["x"], ["y"])], {"x": ("f32", [1 << 62, 1 << 62])}, {"y": ("f32", None)})
     async with cb.device("cpu") as dev:
         with pytest.raises(cb.ShapeError, match=r"input 'x' is declared as f32\[4611686018427387904, .* too large"):
-            dev.engine.build(data, engine=engine)
+            await dev.engine.build(data, engine=engine)
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3)])
@@ -363,4 +363,4 @@ async def test_a_file_has_a_limit_of_what_it_names(what: str, monkeypatch: pytes
     data = model(nodes, inputs, {f"y{at}": ("f32", None) for at in range(count["outputs"])})
     async with cb.device("cpu") as dev:
         with pytest.raises(OnnxError, match=r"has 7 inputs, at most 5|has 6 outputs, at most 5|more than 9 nodes"):
-            dev.engine.build(data, engine="callboard")
+            await dev.engine.build(data, engine="callboard")

@@ -50,7 +50,7 @@ async def test_a_refused_plan_falls_back_by_name(runtime: TrtRuntime, caplog: An
     x = np.ones((3, 64), "f4")
     async with cb.device("cpu") as dev:
         with pytest.raises(EngineRefused, match=r"net is a plan of TensorRT.* for SM89, which callboard does not"):
-            dev.engine.load(built.serialized)
+            await dev.engine.load(built.serialized)
         plan = await dev.engine.load(built.serialized, fallback=True)
         y = await dev.engine.context(plan)(x=x).get()
         with pytest.raises(cb.ShapeError, match="the profile allows 1 to 64"):

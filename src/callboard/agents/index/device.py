@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import merge
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ QUERIES = 1024
 """Queries of one product, whose result is 1 GiB then."""
 GROUP = 64
 """Scores whose maximum is compared first."""
+SENT = 32 << 20
+"""Bytes of rows that are sent at once."""
+SORTED = 1 << 14
+"""Ids that are sorted at once."""
 ATTEMPTS = 3
 """Contexts that a search may lose before it fails."""
 
@@ -144,14 +149,20 @@ class DeviceVectorIndex:
             return copy
 
     async def _make(self, snapshot: Snapshot) -> Copy:
-        living = np.flatnonzero(snapshot.alive)
-        numbers = living[np.argsort(snapshot.ids[living], kind="stable")]
         generation, dtype = self._device.generation, np.float32 if self.host.dtype == "f32" else np.float16
+        numbers = await asyncio.to_thread(_by_id, snapshot)
+
+        def stored(part: NDArray[np.intp]) -> NDArray[Any]:
+            return snapshot.rows[part] if snapshot.rows.dtype == dtype else snapshot.decoded(part).astype(dtype)
+
         rows, squares = [], []
         for start in range(0, len(numbers), BLOCK):
             part = numbers[start : start + BLOCK]
-            stored = snapshot.rows[part] if snapshot.rows.dtype == dtype else snapshot.decoded(part).astype(dtype)
-            rows.append(await self._device.put(stored))
+            block, step = self._device.empty((len(part), self.dim), dtype), max(1, SENT // (self.dim * dtype().itemsize))
+            for at in range(0, len(part), step):  # the host's shared memory is as small as that
+                some = await asyncio.to_thread(stored, part[at : at + step])
+                await self._device.put(some, out=block[at : at + step], non_blocking=True)
+            rows.append(block)
             if self.metric == "l2":
                 squares.append(await self._device.put(snapshot.squares[part]))
         return Copy(snapshot, generation, numbers, rows, squares)
@@ -162,7 +173,7 @@ class DeviceVectorIndex:
         self, copy: Copy, snapshot: Snapshot, queries: Any, k: int, where: Where | None
     ) -> tuple[Any, Any]:
         """Rows and scores by the snapshot, of which the device has an earlier copy."""
-        allowed = snapshot.allowed(where)
+        allowed = snapshot.allowed(where) if where is None else await asyncio.to_thread(snapshot.allowed, where)
         mask = None if allowed is None else allowed[copy.numbers]
         of_copy = len(copy.numbers) if mask is None else int(np.count_nonzero(mask))
         parts = [
@@ -170,11 +181,15 @@ class DeviceVectorIndex:
             for start in range(0, max(1, len(queries)), QUERIES)
         ]
         numbers, scores = (np.concatenate(each) for each in zip(*parts, strict=True))
-        if self.metric == "l2":
-            numbers, scores = _distances(snapshot, queries, numbers)
-        later = snapshot.alive.copy() if allowed is None else allowed.copy()
-        later[: copy.snapshot.count] = False
-        return _merged(snapshot, numbers, scores, nearest(snapshot, queries, k, self.metric, later), self.metric, k)
+
+        def joined() -> tuple[Any, Any]:
+            found = _distances(snapshot, queries, numbers) if self.metric == "l2" else (numbers, scores)
+            later = snapshot.alive.copy() if allowed is None else allowed.copy()
+            later[: copy.snapshot.count] = False
+            return _merged(snapshot, *found, nearest(snapshot, queries, k, self.metric, later), self.metric, k)
+
+        has_later = snapshot.count > copy.snapshot.count
+        return await asyncio.to_thread(joined) if has_later or self.metric == "l2" else joined()
 
     async def _by_device(self, copy: Copy, queries: Any, k: int, mask: NDArray[np.bool_] | None) -> tuple[Any, Any]:
         if not k or not len(queries):
@@ -220,6 +235,18 @@ class DeviceVectorIndex:
         places = xp.reshape(xp.expand_dims(groups, axis=-1) * GROUP + within, (queries, k * GROUP))
         top = device.dnn.top_k(xp.take_along_axis(scores, places, axis=1), k)
         return top.values, xp.take_along_axis(places, top.indices, axis=1)
+
+
+def _by_id(snapshot: Snapshot) -> NDArray[np.intp]:
+    """The numbers of the rows that are alive, in the order of their ids."""
+    living = np.flatnonzero(snapshot.alive)
+    if snapshot.ids.dtype == object:  # no other thread runs while objects are sorted: so many at once
+        ids = snapshot.ids[living].tolist()
+        numbers = (range(start, min(start + SORTED, len(ids))) for start in range(0, len(ids), SORTED))
+        parts = [sorted(each, key=ids.__getitem__) for each in numbers]
+        return living[[*merge(*parts, key=ids.__getitem__)]]
+    ordered: NDArray[np.intp] = living[np.argsort(snapshot.ids[living], kind="stable")]
+    return ordered
 
 
 def _is_outdated(copy: Copy, snapshot: Snapshot) -> bool:

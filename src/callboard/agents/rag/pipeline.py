@@ -147,11 +147,19 @@ class RagPipeline:
             prefix = self._prefixes[1]
             parts = [texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)]
             vectors = np.concatenate([await _rows(self.cache, part, prefix) for part in parts])
-        self._retrieval.upsert(change.added, vectors)
-        self._library.apply(change)
-        self._retrieval.delete(change.removed)
+        writing = asyncio.ensure_future(self._written(change, vectors))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:  # a write that has begun is completed
+            await asyncio.wait([writing])
+            raise
         added = len(change.added)
         return Ingested(added, len(change.passages) - added, len(change.removed))
+
+    async def _written(self, change: Change, vectors: Any) -> None:
+        await self._retrieval.upsert(change.added, vectors)
+        self._library.apply(change)
+        await self._retrieval.delete(change.removed)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the passages and their vectors to a folder, for :meth:`restore`.
@@ -192,7 +200,7 @@ class RagPipeline:
                 rows = None
             else:
                 rows = None if vectors is None else vectors.rows([each.id for each in content.passages])
-            self._retrieval.upsert(content.passages, rows)
+            await self._retrieval.upsert(content.passages, rows)
             self._library.restore(content.passages, content.digests)
             return True
 

@@ -1,12 +1,13 @@
 """Retrieval: the nearest vectors and the best words, as one ranking."""
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from callboard.agents.index.cpu import CpuVectorIndex
+from callboard.agents.index.device import DeviceVectorIndex
 from callboard.agents.index.fusion import fuse
 from callboard.agents.index.protocol import Neighbours, VectorIndex, Where
 from callboard.agents.index.text import TextIndex
@@ -44,6 +45,8 @@ class Retrieval:
     ) -> None:
         self.vectors, self.words = vectors, words
         self._candidates = candidates
+        self._writing = False
+        """A thread changes the indexes, whose locks the event loop must not wait for."""
         self.stage: Stage[_Search, Neighbours] = Stage("retrieve", self._searched, options, key=_key)
 
     async def __call__(self, query: RagQuery, vector: Any, passages: Mapping[str, Passage], run: RagRun) -> Ranking:
@@ -67,7 +70,7 @@ class Retrieval:
         if self.words is not None:
             ids = await self._by_words(query, k, least if self.vectors is None else None)
             if least is not None and self.vectors is not None and ids:
-                ids = self._near(ids, vector, least)
+                ids = await asyncio.to_thread(self._near, ids, vector, least)
             rankings.append(ids)
         if len(rankings) == 1:  # as fuse() scores it
             best = [(each, 1 / (61 + place)) for place, each in enumerate(rankings[0])]
@@ -94,29 +97,38 @@ class Retrieval:
 
     async def _by_words(self, query: RagQuery, k: int, least: float | None) -> list[Any]:
         assert self.words is not None
-        if len(self.words) < MANY_TEXTS:
+        if len(self.words) < MANY_TEXTS and not self._writing:
             found = self.words.search(query.text, k, where=query.where, min_score=least)
         else:
             found = await asyncio.to_thread(self.words.search, query.text, k, where=query.where, min_score=least)
         ids: list[Any] = found.ids.tolist()
         return ids
 
-    def upsert(self, passages: list[Passage], vectors: Any) -> None:
-        """Add passages, or replace those of the same ids."""
+    async def upsert(self, passages: list[Passage], vectors: Any) -> None:
+        """Add passages, or replace those of the same ids; our own indexes are written on a thread."""
         ids, metadata = [each.id for each in passages], [each.metadata for each in passages]
         if vectors is not None and ids:
             if self.vectors is None:
                 self.vectors = CpuVectorIndex(vectors.shape[1])
-            self.vectors.upsert(ids, vectors, metadata)
+            await self._written(self.vectors, lambda index: index.upsert(ids, vectors, metadata))
         if self.words is not None:
-            self.words.upsert(ids, [_said(each) for each in passages], metadata)
+            await self._written(self.words, lambda index: index.upsert(ids, [*map(_said, passages)], metadata))
 
-    def delete(self, ids: list[str]) -> None:
-        """Remove passages."""
-        if self.vectors is not None:
-            self.vectors.delete(ids)
-        if self.words is not None:
-            self.words.delete(ids)
+    async def delete(self, ids: list[str]) -> None:
+        """Remove passages, as :meth:`upsert` adds them."""
+        for index in (self.vectors, self.words):
+            if index is not None:
+                await self._written(index, lambda index: index.delete(ids))
+
+    async def _written(self, index: Any, write: Callable[[Any], object]) -> None:
+        if not isinstance(index, CpuVectorIndex | DeviceVectorIndex | TextIndex):
+            write(index)  # which may belong to this thread
+            return
+        self._writing = True
+        try:
+            await asyncio.to_thread(write, index)
+        finally:
+            self._writing = False
 
 
 def _said(passage: Passage) -> str:

@@ -93,7 +93,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         print(plan.explain())
         if arguments.action == "build":
             output = arguments.output or arguments.model.with_suffix(".plan")
-            output.write_bytes(plan.serialize())
+            await asyncio.to_thread(lambda: output.write_bytes(plan.serialize()))
             print(f"wrote {output}")
         if arguments.action == "bench":
             print(await _measured(device, plan, max(arguments.calls, 1)))
@@ -116,7 +116,7 @@ async def _lowered(device: Any, data: bytes, arguments: argparse.Namespace) -> b
 
     if not arguments.calibration:
         raise ValueError("--precision needs --calibration FILE.npz, with inputs such as the model will get")
-    batches = [dict(np.load(path)) for path in arguments.calibration]
+    batches = await asyncio.to_thread(lambda: [dict(np.load(path)) for path in arguments.calibration])
     tensorrt = arguments.engine == "tensorrt"
     config = IBuilderConfig(arguments.precision, arguments.calibrator, symmetric=tensorrt)
     found = await lower(device, data, config, batches, engine=None if tensorrt else arguments.engine)
@@ -134,7 +134,7 @@ async def _built_by_tensorrt(data: bytes, arguments: argparse.Namespace) -> None
         data, target=arguments.target, profiles=profiles, refit=arguments.refit, title=arguments.model.name
     )
     print(built.explain())
-    output.write_bytes(built.serialized)
+    await asyncio.to_thread(output.write_bytes, built.serialized)
     print(f"wrote {output}")
     if refusal := await runtime.refusal(built.serialized):
         print(f"this machine would not execute it: {refusal}")
@@ -169,7 +169,7 @@ async def _measured(device: Any, plan: Any, calls: int) -> str:
     context, times = device.engine.context(plan), []
     for _ in range(calls + 1):
         begin = time.perf_counter()
-        outs = context(inputs)
+        outs = await context.run(inputs)
         for ref in outs if isinstance(outs, tuple) else (outs,):
             await ref
         times.append(time.perf_counter() - begin)

@@ -13,9 +13,10 @@ from callboard.core.layout import Layout
 from callboard.core.operand import Operand
 from callboard.kernel.api import Submit
 from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
+from callboard.kernel.engine.mapped.graph import stays_on_host
 from callboard.kernel.engine.mapped.recorded import Recorded
 from callboard.kernel.engine.messages import EngineSpec, Execute
-from callboard.kernel.engine.plan import EnginePlan, Resident
+from callboard.kernel.engine.plan import EnginePlan, Resident, settled
 from callboard.kernel.memory import Copy
 
 __all__ = ["ExecutionContext"]
@@ -69,21 +70,28 @@ class ExecutionContext:
                 graph on this thread, and by the refs for ONNX Runtime. Other executions and the device are not touched.
             GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for any op.
         """
-        return finished(self._slices({**(inputs or {}), **more}))
+        return finished(self.slices({**(inputs or {}), **more}))
 
     async def run(
-        self, inputs: Mapping[str, Any] | None = None, /, *, room: Callable[[], Awaitable[object]] | None = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        room: Callable[[], Awaitable[object]] | None = None,
+        unchanged: bool = False,
     ) -> Any:
         """As a call, but the event loop goes on: every 5 ms, callboard's own engine lets other tasks run.
 
         Args:
             inputs: As for a call.
             room: Waits until the device takes more ops, such as ``lambda: dev.room(1000)``; called as often.
+            unchanged: Arrays of the inputs stay as they are until the outputs are computed: large ones are copied to
+                the device off this thread.
 
         Raises:
             ShapeError, BudgetSpent, GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for a call.
         """
-        walk = self._slices(dict(inputs or {}))
+        walk = self.slices(dict(inputs or {}), unchanged)
         try:
             while True:
                 try:
@@ -96,19 +104,21 @@ class ExecutionContext:
         finally:
             walk.close()
 
-    def _slices(self, named: Mapping[str, Any]) -> Walk[Any]:
+    def slices(self, named: Mapping[str, Any], unchanged: bool = False) -> Walk[Any]:
+        """An execution that pauses every 5 ms, and returns what a call does; ``unchanged`` as for :meth:`run`."""
         given = self._given(named)
         resident = self.plan.resident
         budget = Budget(self._budget, self._clock)
+        copied = self._copied if unchanged else list
         try:
-            return (yield from budget.slices(self._execute(given, resident)))
+            return (yield from budget.slices(self._execute(copied(given), resident)))
         except GpuRefStale:
             if any(isinstance(each, Operand) and _stale(each) for each in given):
                 raise
             again = resident.again()  # the plan's own arrays were lost with their context
             if self.plan.resident is resident:
                 self.plan.resident = again
-            return (yield from budget.slices(self._execute(given, again)))
+            return (yield from budget.slices(self._execute(copied(given), again)))
 
     def _given(self, named: Mapping[str, Any]) -> list[Any]:
         title = self.plan.title
@@ -139,6 +149,16 @@ class ExecutionContext:
         model = resident.ref("", lambda: np.frombuffer(plan.executed, np.uint8))
         outs = self._submit(Execute(model=model, spec=spec, ins=tuple(dense)))
         return outs[0] if len(outs) == 1 else outs
+
+    def _copied(self, given: Sequence[Any]) -> list[Any]:
+        """The inputs; arrays that no node needs on the host are on the device, the large ones soon."""
+        plan, own = self.plan, self._runner is not None
+        return [
+            each
+            if isinstance(each, Operand) or (own and stays_on_host(each))
+            else settled(plan.put, self._hosted(each, at))
+            for at, each in enumerate(given)
+        ]
 
     def _hosted(self, array: "np.ndarray[Any, Any]", at: int) -> "np.ndarray[Any, Any]":
         """A host array for an input; it is checked like a ref, before it is copied."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from callboard.core.dtype import DTYPES
@@ -89,8 +90,7 @@ class ValueInfo:
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, gc=False):  # thousands, which collections of garbage would go through
     """One operator: names of inputs and outputs ("" for those left out), and attributes by name."""
 
     op: str
@@ -245,10 +245,15 @@ def _floats(parts: dict[int, list[Any]], number: int, code: str = "<f4") -> Arra
 def _graph(data: memoryview, depth: int, room: list[int]) -> Graph:
     if depth > DEEPEST:
         raise OnnxError(f"graphs are nested deeper than {DEEPEST}")
-    parts = grouped(data)
-    room[0] -= len(parts.get(1, []))
-    if room[0] < 0:
-        raise OnnxError(f"it has more than {MOST_NODES} nodes")
+    nodes: list[Node] = []
+
+    def read(content: Any) -> None:  # each at once: so many parts of messages would slow down collections of garbage
+        room[0] -= 1
+        if room[0] < 0:
+            raise OnnxError(f"it has more than {MOST_NODES} nodes")
+        nodes.append(node_of(content, depth, room))
+
+    parts = grouped(data, {1: read})
     ports = len(parts.get(11, [])) - len(parts.get(5, [])) - len(parts.get(15, []))
     for what, count in (("inputs", ports), ("outputs", len(parts.get(12, [])))):
         if count > MOST_PORTS:
@@ -259,7 +264,6 @@ def _graph(data: memoryview, depth: int, room: list[int]) -> Graph:
     for each in map(grouped, parts.get(5, [])):
         initializers[text_of(each, 8)] = _tensor(each)
     inputs = [info for info in map(_info, parts.get(11, [])) if info.name not in initializers]
-    nodes = [node_of(each, depth, room) for each in parts.get(1, [])]
     return Graph(nodes, initializers, inputs, [_info(each) for each in parts.get(12, [])])
 
 

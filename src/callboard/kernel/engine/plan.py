@@ -16,12 +16,14 @@ from callboard.kernel.engine.inputs.bounds import bounds_of
 from callboard.kernel.engine.inputs.profiles import Port, Profile
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of, with_weights
 
-__all__ = ["EnginePlan", "EngineRefused", "Resident", "container", "digest_of", "header_of"]
+__all__ = ["EnginePlan", "EngineRefused", "Resident", "container", "digest_of", "header_of", "settled"]
 
 Array = np.ndarray[Any, Any]
 MAGIC = b"CBENGINE"
 FORMAT = 1
 LONGEST_HEADER = 16 << 20
+LARGE = 1 << 20
+"""Bytes of an array that never changes, from which on its copy to the device is not waited for."""
 
 
 class EngineRefused(ShapeError):
@@ -36,7 +38,7 @@ class Resident:
         weights: The weights that executions are given, by name.
     """
 
-    def __init__(self, put: Callable[[Any], Any], weights: Mapping[str, Array]) -> None:
+    def __init__(self, put: Callable[..., Any], weights: Mapping[str, Array]) -> None:
         self.weights = weights
         self.computed: dict[str, Any] = {}
         """Values that an engine has derived from the weights, by name; on the host."""
@@ -47,7 +49,7 @@ class Resident:
         """The ref of a named array, copied on first use."""
         found = self._refs.get(name)
         if found is None:
-            found = self._refs[name] = self._put(array())
+            found = self._refs[name] = settled(self._put, array())
         return found
 
     @property
@@ -87,7 +89,7 @@ class EnginePlan:
     profiles: dict[str, Profile]
     threads: int
     reason: str
-    put: Callable[[Any], Any] = field(repr=False)
+    put: Callable[..., Any] = field(repr=False)
     model: Model = field(repr=False)
     runner: Any = field(repr=False, default=None)
     """The engine's own part: a :class:`~callboard.kernel.engine.mapped.Mapped`, or None."""
@@ -182,6 +184,11 @@ class EnginePlan:
         if self.refittable:
             lines += [f"{len(self.resident.weights)} weights can be replaced (refit)"]
         return "\n".join(lines)
+
+
+def settled(put: Callable[..., Any], array: Array) -> Any:
+    """The ref of an array that never changes: a large one is copied off the calling thread."""
+    return put(array, non_blocking=True) if array.nbytes > LARGE else put(array)
 
 
 def digest_of(data: bytes) -> str:

@@ -11,7 +11,7 @@ from callboard.core.errors import ContextLost, NumericalError, Unrecoverable
 from callboard.device.client.handle import Device
 from callboard.realtime.base.history import Command, History, Kept
 from callboard.realtime.base.live import Live
-from callboard.realtime.base.rule import HostArrays, Rule
+from callboard.realtime.base.rule import HostArrays, Rule, off_loop
 
 __all__ = ["Commands", "Diverged"]
 
@@ -155,9 +155,9 @@ class Commands(Generic[C]):
 
     async def _take(self, kept: Kept[C], last: Command, history: History[C]) -> None:
         """This is the state after ``last``."""
+        bad = await off_loop(kept.state, self._rule.check_finite, kept.state)
         if history is not self.history or last not in history.commands:
             return  # there was a reset, or a later copy was earlier here
-        bad = self._rule.check_finite(kept.state)
         if not bad:
             history.take(kept, last)
             self.copies += 1

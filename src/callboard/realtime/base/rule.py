@@ -1,7 +1,8 @@
 """``Rule``: what a blueprint says about itself, and all that the base needs to run it."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -10,12 +11,15 @@ from numpy.typing import NDArray
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 
-__all__ = ["Arrays", "HostArrays", "Rule"]
+__all__ = ["Arrays", "HostArrays", "Rule", "off_loop"]
 
 C = TypeVar("C")
+T = TypeVar("T")
 Arrays = Mapping[str, GpuRef]
 """Arrays on the device, by name. ``"dt"`` is f32[1]: the seconds of the step."""
 HostArrays = dict[str, NDArray[Any]]
+LARGE = 1 << 20
+"""Bytes of a state from which on event loops do not wait for what NumPy computes of it."""
 
 
 class Rule(ABC, Generic[C]):
@@ -77,3 +81,10 @@ class Rule(ABC, Generic[C]):
     def check_finite(self, arrays: HostArrays) -> str:
         """Name of the first array with a number that is not finite; empty if there is none."""
         return next((name for name in self.finite if not np.isfinite(arrays[name]).all()), "")
+
+
+async def off_loop(state: HostArrays, function: Callable[..., T], *args: Any) -> T:
+    """Call a function that takes as long as this copy of a state is large: on a thread, if it is."""
+    if sum(array.nbytes for array in state.values()) < LARGE:
+        return function(*args)
+    return await asyncio.to_thread(function, *args)

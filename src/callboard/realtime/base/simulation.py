@@ -20,7 +20,7 @@ from callboard.realtime.base.commands import Commands
 from callboard.realtime.base.history import Command, Kept
 from callboard.realtime.base.live import Live
 from callboard.realtime.base.pace import Late, Pace
-from callboard.realtime.base.rule import HostArrays, Rule
+from callboard.realtime.base.rule import HostArrays, Rule, off_loop
 from callboard.realtime.base.stats import SimulationStats
 
 __all__ = ["Frame", "Simulation", "sleep"]
@@ -134,7 +134,7 @@ class Simulation(Commanded, Generic[C, S]):
     async def snapshot(self) -> S:
         """Copy the state to the host, as it is after all that was called before."""
         kept = await self._commands.copy()
-        return self._snapshot_of(kept)
+        return await off_loop(kept.state, self._snapshot_of, kept)
 
     def _snapshot_of(self, kept: Kept[C]) -> S:
         raise NotImplementedError
@@ -254,7 +254,9 @@ class Simulation(Commanded, Generic[C, S]):
 
     async def picture(self, width: int = 320, height: int = 240) -> NDArray[np.uint8]:
         """The state drawn on the host, u8 ``[height, width, 3]``."""
-        return self._drawing(await self.snapshot(), count("width", width), count("height", height))
+        width, height = count("width", width), count("height", height)
+        kept = await self._commands.copy()
+        return await off_loop(kept.state, lambda: self._drawing(self._snapshot_of(kept), width, height))
 
     def _drawing(self, snapshot: S, width: int, height: int) -> NDArray[np.uint8]:
         raise NotImplementedError(f"a {self._rule.name} has no picture")

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 import callboard as cb
 from callboard.actors.errors import printable
 from callboard.core.errors import ContextLost, Unrecoverable
+from callboard.serve.http.compression import off_loop
 from callboard.serve.tensors import DATATYPES, Array
 
 __all__ = ["Joined"]
@@ -103,11 +105,11 @@ class Joined:
         if together is not None and not self._left:
             return list(together)
         alone = await self._each(given)
-        if together is not None and _differ(given):
+        if together is not None and await off_loop(_bytes(given), lambda: _differ(given)):
             self._left -= 1
-            wrong = next(
-                (why for one, row in zip(alone, together, strict=True) if (why := _difference(one, row))), None
-            )
+            pairs = list(zip(alone, together, strict=True))
+            size = _bytes(tuple(row.values()) for row in together)
+            wrong = await off_loop(size, lambda: next((why for pair in pairs if (why := _difference(*pair))), None))
             if wrong is not None:
                 self._separate(f"{wrong} when it is computed in a batch")
         return alone
@@ -121,7 +123,8 @@ class Joined:
             for scales in SCALES:
                 self._left = CHECKED
                 both = zip((2, 1), scales, strict=True)
-                found += await self([self._made_up(draw, rows, extent, scale) for rows, scale in both])
+                made = (partial(self._made_up, draw, rows, extent, scale) for rows, scale in both)
+                found += await self([await asyncio.to_thread(each) for each in made])
             if not _failed(found):
                 break
         else:
@@ -149,7 +152,8 @@ class Joined:
 
     async def _together(self, given: list[tuple[Array, ...]]) -> list[Outputs] | None:
         """The outputs of a batch, cut; None if they cannot be cut."""
-        outputs = await self._alone(tuple(np.concatenate(parts) for parts in zip(*given, strict=True)))
+        parts = list(zip(*given, strict=True))
+        outputs = await self._alone(await off_loop(_bytes(given), lambda: tuple(map(np.concatenate, parts))))
         ends = np.cumsum([len(arrays[0]) for arrays in given])
         for name, output in outputs.items():
             if output.ndim == 0 or len(output) != ends[-1]:
@@ -163,6 +167,10 @@ class Joined:
     def _separate(self, why: str) -> None:
         self.apart = why
         _log.warning("%s: requests are not joined to batches, as its rows depend on each other: %s", self._name, why)
+
+
+def _bytes(given: Iterable[tuple[Array, ...]]) -> int:
+    return sum(array.nbytes for arrays in given for array in arrays)
 
 
 def _differ(given: list[tuple[Array, ...]]) -> bool:

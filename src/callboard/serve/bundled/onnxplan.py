@@ -58,7 +58,8 @@ async def opened_plan(device: cb.Device, path: Path, data: bytes, model: Model, 
 
     async def run(arrays: list[Array]) -> list[Array]:
         async with turn:  # the ops of many requests at once could fill the device's mailbox
-            outs = await context.run(dict(zip(names, arrays, strict=True)), room=lambda: device.room(half))
+            given = dict(zip(names, arrays, strict=True))
+            outs = await context.run(given, room=lambda: device.room(half), unchanged=True)
             try:
                 return [await _array(out) for out in (outs if isinstance(outs, tuple) else (outs,))]
             except ShapeError as e:  # an op of the model, which names its operands

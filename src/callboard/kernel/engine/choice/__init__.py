@@ -1,1 +1,1 @@
-"""Which engine executes a model, by measurement."""
+"""Plans built step by step, by the engine that was asked for, or by the faster one."""

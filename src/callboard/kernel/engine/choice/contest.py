@@ -4,6 +4,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import AccelError
 from callboard.kernel.engine.choice.kept import keep, kept, key_of
 from callboard.kernel.engine.choice.steps import Steps
+from callboard.kernel.engine.files.reading import OnThread
 from callboard.kernel.engine.inputs.profiles import Port, Profile
-from callboard.kernel.engine.plan import EnginePlan
+from callboard.kernel.engine.plan import EnginePlan, settled
 
 __all__ = ["Contest", "usual_shapes"]
 
@@ -60,7 +62,7 @@ class Contest:
         build: Callable[[str], Any],
         context: Callable[..., Any],
         release: Callable[[EnginePlan], Any],
-        put: Callable[[Any], Any],
+        put: Callable[..., Any],
         engines: Sequence[str],
         usual: str,
         clock: Callable[[], float] = time.perf_counter,
@@ -80,8 +82,8 @@ class Contest:
         if shapes is None or len(data) > MOST_BYTES:
             why = "a shape is open; give a profile" if shapes is None else f"it has {len(data)} bytes"
             return self._told(first, f"{self._usual}; not measured: {why}")
-        key = key_of(data, shapes=shapes, first=first.version, machine=_machine(), **versions)
-        seconds, told = kept(key), "as kept in the cache"
+        key, seconds = yield OnThread(partial(_looked_up, data, {"shapes": shapes, "first": first.version, **versions}))
+        told = "as kept in the cache"
         plans = {first.engine: first}
         if seconds is None or set(seconds) != set(self._engines):
             told = "now"
@@ -92,7 +94,7 @@ class Contest:
             if len(seconds) < len(self._engines):
                 slow = f"an execution takes {seconds[first.engine]:.3g} s"
                 return self._told(first, f"{self._usual}; not measured: {slow}")
-            keep(key, seconds)
+            yield OnThread(partial(keep, key, seconds))
         best = min(seconds, key=seconds.__getitem__)
         if seconds[best] > BETTER * seconds[first.engine]:
             best = first.engine
@@ -113,7 +115,7 @@ class Contest:
         """The shortest time of each engine; of the first one alone, if that is long. Fills in ``plans``."""
         first = next(iter(plans.values()))
         dtypes = {port.name: DTYPES[port.dtype].np for port in first.inputs}
-        inputs = {name: self._put(np.zeros(shape, dtypes[name])) for name, shape in shapes.items()}
+        inputs = {name: settled(self._put, np.zeros(shape, dtypes[name])) for name, shape in shapes.items()}
         seconds: dict[str, float] = {}
         contexts: dict[str, Any] = {}
         for name in self._engines:
@@ -134,11 +136,17 @@ class Contest:
 
     def _once(self, context: Any, inputs: Mapping[str, Any]) -> Steps[float]:
         begin = self._clock()
-        outs = context(inputs)
+        outs = yield from context.slices(inputs)
         waited = list(outs) if isinstance(outs, tuple) else [outs]
         while waited:
             yield waited.pop()
         return self._clock() - begin
+
+
+def _looked_up(data: bytes, rest: Mapping[str, Any]) -> tuple[str, dict[str, float] | None]:
+    """The name of a choice, and what is kept of it; for a thread."""
+    key = key_of(data, machine=_machine(), **rest)
+    return key, kept(key)
 
 
 def _machine() -> tuple[Any, ...]:

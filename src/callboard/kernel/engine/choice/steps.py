@@ -11,14 +11,14 @@ __all__ = ["Steps", "Stepwise"]
 R = TypeVar("R")
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
-"""Yields what is waited for, refs and answers, gets what they give, and returns the answer."""
+"""Yields what is waited for, refs and answers, and gets what they give; or None, for a pause. Returns the answer."""
 
 
 class Stepwise(Answer[T]):
     """An answer that takes several questions: the next one is asked once someone waits, and the last was answered.
 
     Args:
-        steps: Asks them.
+        steps: Asks them. Where they pause, an event loop that waits lets other tasks run.
     """
 
     def __init__(self, steps: Steps[T]) -> None:
@@ -37,13 +37,17 @@ class Stepwise(Answer[T]):
         return Stepwise(further())
 
     def done(self) -> bool:
+        """True once someone has waited for the last question."""
         return self._over
 
     def __await__(self) -> Generator[Any, None, T]:
         while not self._over:
             pending = self._pending
             try:
-                found = yield from pending.__await__()
+                if pending is None:
+                    found = yield  # as asyncio.sleep(0)
+                else:
+                    found = yield from pending.__await__()
             except Exception as e:  # of a question, whatever it is, is for the steps
                 self._failed(pending, e)
             else:
@@ -54,7 +58,7 @@ class Stepwise(Answer[T]):
         while not self._over:
             pending = self._pending
             try:
-                found = pending.result(timeout)
+                found = None if pending is None else pending.result(timeout)
             except TimeoutError:
                 raise
             except Exception as e:  # of a question, whatever it is, is for the steps

@@ -4,7 +4,7 @@ Everything is checked against the length of the message, so damaged or hostile b
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from callboard.core.errors import AccelError
@@ -23,6 +23,7 @@ __all__ = [
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MOST_FIELD = (1 << 29) - 1
+NOTHING: Mapping[int, Any] = {}
 
 
 def printed(text: str) -> str:
@@ -105,13 +106,16 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
             return value, at
 
 
-def grouped(data: Any) -> dict[int, list[Any]]:
-    """The values of each field of a message."""
+def grouped(data: Any, others: Mapping[int, Callable[[Any], object]] = NOTHING) -> dict[int, list[Any]]:
+    """The values of each field of a message, but those of ``others``, which are passed to these functions."""
     if not isinstance(data, memoryview):
         raise OnnxError("a message is a number")
     found: dict[int, list[Any]] = {}
     for number, _, value in fields_of(data):
-        found.setdefault(number, []).append(value)
+        if number in others:
+            others[number](value)
+        else:
+            found.setdefault(number, []).append(value)
     return found
 
 

@@ -192,10 +192,10 @@ class Mapped:
         self._constants = {name: value for name, value in self._constants.items() if name in used}
         return kept[::-1]
 
-    def rehearse(self, submit: Any, plan: Any) -> None:
+    def rehearse(self, submit: Any, plan: Any) -> Walk[None]:
         """Execute it once with zeros, where the shapes are known, so that what cannot be mapped is refused now.
 
-        It ends after a second.
+        It pauses every 5 ms, and ends after a second.
 
         Raises:
             UnsupportedOp: It cannot be executed; names the node.
@@ -211,7 +211,7 @@ class Mapped:
             zeros.append((shape, DTYPES[port.dtype].np))
         given = [plan.put(np.zeros(*each)) for each in zeros]
         with contextlib.suppress(BudgetSpent):  # it takes long, as far as it was executed
-            finished(Budget(REHEARSAL).slices(self.run(submit, plan, given, plan.resident)))
+            yield from Budget(REHEARSAL).slices(self.run(submit, plan, given, plan.resident))
 
 
 def stays_on_host(array: "np.ndarray[Any, Any]") -> bool:
@@ -225,10 +225,10 @@ def _on_host(shape: Sequence[int], is_float: bool) -> bool:
 
 def _trace(steps: Sequence[Step], inputs: Sequence[str]) -> None:
     """Give each step the inputs of the model that it is computed of: so many as an error names."""
-    origins = {name: [at] for at, name in enumerate(inputs)}
+    origins = {name: (at,) for at, name in enumerate(inputs)}
     for step in steps:
         found = {at for name in (*step.inputs, *step.captured) for at in origins.get(name, ())}
-        some = sorted(found)[: MOST_NAMES + 1]
+        some = tuple(sorted(found)[: MOST_NAMES + 1])
         step.origins = tuple(inputs[at] for at in some)
         origins.update(dict.fromkeys(step.outputs, some))
 

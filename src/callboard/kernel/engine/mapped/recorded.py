@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from callboard.core.errors import AccelError, GpuRefStale, UnsupportedOp
+from callboard.core.errors import AccelError, BudgetSpent, GpuRefStale, UnsupportedOp
 from callboard.core.operand import Operand
 from callboard.kernel.engine.inputs.budget import Walk
 from callboard.kernel.engine.mapped.graph import Mapped, stays_on_host
@@ -17,7 +17,7 @@ MOST_RECORDINGS = 16
 """Sets of shapes whose recordings are kept; those used least recently give way."""
 MOST_SEEN = 1024
 MOST_PAUSES = 4096
-"""Nodes, and turns of loops, of an execution that is recorded, which happens without a pause."""
+"""Nodes, and turns of loops, of an execution that is recorded."""
 
 
 class Recorded:
@@ -63,16 +63,19 @@ class Recorded:
         )
         inputs = {f"x{at}": each for at, each in enumerate(arrays) if isinstance(each, Operand)}
         found = self._recordings.get(key)
-        if found is None and (found := self._recorded(key, submit, plan, arrays, resident, inputs)) is None:
-            return (yield from self._runner.run(submit, plan, arrays, resident))
-        self._recordings.move_to_end(key)
+        if found is not None:
+            self._recordings.move_to_end(key)
+        else:
+            found = yield from self._recorded(key, submit, plan, arrays, resident, inputs)
+            if found is None:
+                return (yield from self._runner.run(submit, plan, arrays, resident))
         outs = found.replay(**inputs)
         # Each replay writes the recording's own memory again.
         return [submit(Copy(src=out)) for out in (outs if isinstance(outs, tuple) else (outs,))]
 
     def _recorded(
         self, key: Any, submit: Any, plan: Any, arrays: Sequence[Any], resident: Any, inputs: dict[str, Any]
-    ) -> Any:
+    ) -> Walk[Any]:
         """A recording, or None if there is none (yet)."""
         if key not in self._seen:
             if len(self._seen) >= MOST_SEEN:
@@ -83,39 +86,44 @@ class Recorded:
             return None
         recording = self._record(**inputs)
 
-        def put(array: Any) -> Any:
+        def put(array: Any, **options: Any) -> Any:
             """Copy a host array that the graph has computed of shapes; the recording uses the copy again."""
             token = recorder.set(None)
             try:
-                return plan.put(array)
+                return plan.put(array, **options)
             finally:
                 recorder.reset(token)
 
         try:
             with recording:
-                recording.returns(*_short(self._runner.run(submit, plan, arrays, resident, put)))
-        except GpuRefStale:
+                recording.returns(*(yield from _short(self._runner.run(submit, plan, arrays, resident, put))))
+        except (BudgetSpent, GpuRefStale):
             raise
         except (AccelError, ValueError, TypeError, RuntimeError):
             self._seen[key] = True
             return None
+        if resident is not self._resident:  # replaced at a pause
+            return recording
         self._recordings[key] = recording
         while len(self._recordings) > MOST_RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
 
 
-def _short(walk: Walk[list[Any]]) -> list[Any]:
-    """The result of a walk with few pauses: ops of other tasks must not come in between.
+def _short(walk: Walk[list[Any]]) -> Walk[list[Any]]:
+    """A walk with few pauses.
 
     Raises:
         UnsupportedOp: It has more.
     """
-    for _ in range(MOST_PAUSES):
-        try:
-            next(walk)
-        except StopIteration as e:
-            found: list[Any] = e.value
-            return found
-    walk.close()
+    try:
+        for _ in range(MOST_PAUSES):
+            try:
+                next(walk)
+            except StopIteration as e:
+                found: list[Any] = e.value
+                return found
+            yield
+    finally:
+        walk.close()
     raise UnsupportedOp(f"an execution of more than {MOST_PAUSES} nodes is not recorded")

@@ -3,9 +3,9 @@
 from collections import ChainMap
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from callboard.core.errors import AccelError, ShapeError, UnsupportedOp
@@ -19,10 +19,10 @@ __all__ = ["Step", "call", "check_names", "execute", "graphs_of", "lasting", "na
 
 MOST_AXES = 32
 """Of an array, as NumPy's loops take them."""
+NO_NAMES: frozenset[str] = frozenset()
 
 
-@dataclass
-class Step:
+class Step(msgspec.Struct, gc=False):  # thousands, which collections of garbage would go through
     """A node that is executed, and the values that are not needed after it."""
 
     title: str
@@ -30,7 +30,7 @@ class Step:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
-    captured: frozenset[str] = frozenset()
+    captured: frozenset[str] = NO_NAMES
     """Names of values that graphs in the attributes read."""
     drops: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def step_of(node: Node, at: int, title: str) -> Step:
         captured |= names_read(graph)
     operator = operator_of(node.title)
     assert operator is not None, "checked when the plan is built"
-    return Step(_name(node, at, title), operator, node.inputs, node.outputs, node.attributes, frozenset(captured))
+    return Step(_name(node, at, title), operator, node.inputs, node.outputs, node.attributes, frozenset(captured) or NO_NAMES)
 
 
 def _name(node: Node, at: int, title: str) -> str:

@@ -16,6 +16,7 @@ from callboard.kernel.elementwise.api import ElementwiseApi
 from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.onnxfile import ELEMENTS
+from callboard.kernel.engine.plan import settled
 
 __all__ = [
     "OPERATORS",
@@ -160,10 +161,12 @@ class Tools:
             return value
         if self._put is None:
             raise HostOnly
-        table = self._constants if id(value) in self._lasting else self._here
+        lasts = id(value) in self._lasting
+        table = self._constants if lasts else self._here
         found = table.get(id(value))
         if found is None:
-            found = table[id(value)] = (self._put(np.ascontiguousarray(value).reshape(value.shape)), value)
+            array = np.ascontiguousarray(value).reshape(value.shape)
+            found = table[id(value)] = (settled(self._put, array) if lasts else self._put(array), value)
         return found[0]
 
     def placed(self, value: Value) -> Value:

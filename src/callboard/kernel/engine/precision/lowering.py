@@ -1,5 +1,6 @@
 """``lower``: a model in a lower precision, with what it costs."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +41,8 @@ async def lower(
     """
     if not batches:
         raise ShapeError("lower: there are no batches; pass inputs such as the model will get")
-    layers = layers_of(read_model(model, "model"))
+    found = await asyncio.to_thread(read_model, model, "model")
+    layers = await asyncio.to_thread(layers_of, found)
     names = {layer.name for layer in layers}
     if unknown := [name for name in config.keep if name not in names]:
         raise ShapeError(f"lower: keep has {unknown[0]!r}, which is no layer; layers are {', '.join(sorted(names))}")
@@ -48,7 +50,7 @@ async def lower(
     if not chosen:
         raise ShapeError("lower: the model has no layers to lower: no convolution or product with a weight in f32")
 
-    trials = Trials(model, config, batches, executing(device, engine), chosen)
+    trials = Trials(model, config, batches, executing(device, engine), chosen, found)
     if config.precision == "best":
         return await _best(trials)
     return await trials.told(config.precision, chosen)
@@ -64,7 +66,7 @@ def executing(device: Any, engine: str | None) -> Execute:
         seconds = 0.0
         for at, batch in enumerate((given[0], *given)):  # the first one again: it opens a session
             begin = time.perf_counter()
-            refs = context(batch)
+            refs = await context.run(batch)
             arrays = []
             for ref in refs if isinstance(refs, tuple) else (refs,):
                 await ref

@@ -1,5 +1,6 @@
 """``Trials``: a model in some precisions, with some of its layers lowered, on the same batches."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.errors import ShapeError
-from callboard.kernel.engine.plan import read_model
+from callboard.kernel.engine.onnxfile import Model
 from callboard.kernel.engine.precision.calibrating import Range
 from callboard.kernel.engine.precision.config import IBuilderConfig
 from callboard.kernel.engine.precision.editing import Edit, edited
@@ -74,15 +75,21 @@ class Trials:
         batches: Inputs by name.
         execute: Gives the outputs of a file for batches, and the seconds that they took.
         layers: The layers that may be lowered.
+        read: The model, as it was read.
     """
 
     def __init__(
-        self, model: bytes, config: IBuilderConfig, batches: Sequence[Batch], execute: Execute, layers: list[Layer]
+        self,
+        model: bytes,
+        config: IBuilderConfig,
+        batches: Sequence[Batch],
+        execute: Execute,
+        layers: list[Layer],
+        read: Model,
     ) -> None:
         self.model, self.config, self.batches, self.execute, self.layers = model, config, batches, execute, layers
-        graph = read_model(model, "model")
-        self._opset = graph.opset
-        own, given = [port.name for port in graph.graph.outputs], {port.name for port in graph.graph.inputs}
+        self._opset, graph = read.opset, read.graph
+        own, given = [port.name for port in graph.outputs], {port.name for port in graph.inputs}
         self._given, self._own = given, len(own)
         self._results = [layer.output for layer in layers if layer.output not in own]
         sources = sorted({layer.source for layer in layers} - given - {*own, *self._results})
@@ -94,7 +101,8 @@ class Trials:
         """The outputs, and the values at the layers, in f32."""
         if self._plain is None:
             shown = dict.fromkeys(self._shown[self._own :], "f32")
-            self._plain, _ = await self.execute(edited(self.model, Edit(shown=shown)), self.batches)
+            data = await asyncio.to_thread(edited, self.model, Edit(shown=shown))
+            self._plain, _ = await self.execute(data, self.batches)
         return self._plain
 
     async def inputs(self, precision: str) -> dict[str, Scaled]:
@@ -109,13 +117,7 @@ class Trials:
                 for batch, outs in zip(self.batches, await self.plain(), strict=True)
             ]
             readers = [layer for layer in self.layers if layer.source == source]
-            largest = None
-            if smooth and all(layer.inner is not None for layer in readers):
-                largest = np.max([np.abs(each).reshape(-1, each.shape[-1]).max(0) for each in values], axis=0)
-            factors, one = factors_of(readers, largest, smooth), Range()
-            for each in values:
-                one.add(each if factors is None else each / factors)
-            found[source] = Scaled(one.limits(self.config), factors)
+            found[source] = await asyncio.to_thread(_scaled, values, readers, smooth, self.config)
         return found
 
     async def lowered(self, precision: str, layers: list[Layer], show: bool = False) -> tuple[bytes, list[list[Array]]]:
@@ -124,16 +126,22 @@ class Trials:
             raise ShapeError(
                 f"lower: {precision} needs opset {OLDEST[precision]}, and the model has {self._opset}; export it again"
             )
-        edit = lowered_edit(layers, precision, await self.inputs(precision), self.config.symmetric)
-        edit.shown = dict.fromkeys(self._results, "f32") if show else {}
-        data = edited(self.model, edit)
+        inputs = await self.inputs(precision)
+
+        def changed() -> bytes:
+            edit = lowered_edit(layers, precision, inputs, self.config.symmetric)
+            edit.shown = dict.fromkeys(self._results, "f32") if show else {}
+            return edited(self.model, edit)
+
+        data = await asyncio.to_thread(changed)
         outs, _ = await self.execute(data, self.batches)
         return data, outs
 
     async def error(self, outs: list[list[Array]]) -> float:
         """The largest error of an output."""
         plain = await self.plain()
-        return max(_error([each[at] for each in outs], [each[at] for each in plain]) for at in range(self._own))
+        own = range(self._own)
+        return await asyncio.to_thread(lambda: max(_error(_at(outs, at), _at(plain, at)) for at in own))
 
     async def told(self, precision: str, layers: list[Layer]) -> Lowered:
         """The model with these layers lowered, and what each of them costs."""
@@ -144,7 +152,7 @@ class Trials:
         plain, costs = await self.plain(), []
         for layer in layers:
             at = self._shown.index(layer.output)
-            error = _error([each[at] for each in shown], [each[at] for each in plain])
+            error = await asyncio.to_thread(_error, _at(shown, at), _at(plain, at))
             costs.append(LayerCost(layer.name, layer.op, error))
         kept = [layer.name for layer in self.layers if layer not in layers]
         return Lowered(data, precision, await self.error(outs), costs, kept=kept)
@@ -172,6 +180,21 @@ class Trials:
             else:
                 too_few = middle
         return every if enough == len(order) else await self.told(precision, without(enough))
+
+
+def _scaled(values: list[Array], readers: list[Layer], smooth: float, config: IBuilderConfig) -> Scaled:
+    """What is known of an input of layers, by its values in all batches."""
+    largest = None
+    if smooth and all(layer.inner is not None for layer in readers):
+        largest = np.max([np.abs(each).reshape(-1, each.shape[-1]).max(0) for each in values], axis=0)
+    factors, one = factors_of(readers, largest, smooth), Range()
+    for each in values:
+        one.add(each if factors is None else each / factors)
+    return Scaled(one.limits(config), factors)
+
+
+def _at(outs: list[list[Array]], number: int) -> list[Array]:
+    return [each[number] for each in outs]
 
 
 def _error(found: list[Array], expected: list[Array]) -> float:

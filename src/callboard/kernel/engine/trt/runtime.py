@@ -103,7 +103,7 @@ class TrtRuntime:
             UnsupportedOp: The library has operators not; names the first that it refuses.
             LibraryError: The library refuses the model or the target, or its process crashed or took too long.
         """
-        found = read_model(model, title)
+        found = await asyncio.to_thread(read_model, model, title)
         ports = [Port(each.name, each.dtype or "", each.shape) for each in found.graph.inputs]
         checked = profiles_of(title, ports, profiles)
         for port in ports:
@@ -131,7 +131,7 @@ class TrtRuntime:
             "bytes": len(model),
             "compiled": len(plan),
         }
-        whole = container(header, model + plan)
+        whole = await asyncio.to_thread(lambda: container(header, model + plan))
         return TrtBuild(answer["version"], answer["target"], plan, cache, answer["ports"], answer["layers"], whole)
 
     async def refusal(self, plan: bytes) -> str | None:
@@ -144,7 +144,7 @@ class TrtRuntime:
             EngineRefused: The bytes are damaged, or a plan of another engine.
             LibraryError: As for :meth:`build`.
         """
-        header, data = header_of(plan)
+        header, data = await asyncio.to_thread(header_of, plan)
         if header["engine"] != "tensorrt":
             raise EngineRefused(f"{header['title']} is a plan of {header['engine']}, not of TensorRT")
         compiled = data[header["bytes"] :]
