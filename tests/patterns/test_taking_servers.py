@@ -168,7 +168,9 @@ KINDS: dict[str, Kind] = {
     "calls of a generator": Kind(lambda held: CallServer(in_parts(held)), lambda buffer: (buffer,)),
     "cascade": Kind(lambda held: cb.InferenceCascade([cb.CascadeStage(of_stages(held))])),
     "cascade, second stage": Kind(
-        lambda held: cb.InferenceCascade([cb.CascadeStage(first_stage, threshold=0.5), cb.CascadeStage(of_stages(held))])
+        lambda held: cb.InferenceCascade(
+            [cb.CascadeStage(first_stage, threshold=0.5), cb.CascadeStage(of_stages(held))]
+        )
     ),
     "continuous batching": Kind(lambda held: cb.ContinuousBatchingServer(of_steps(held))),
     "fair share": Kind(lambda held: cb.FairShareScheduler(of_one(held)), options={"tenant": "a"}),
@@ -184,9 +186,7 @@ KINDS: dict[str, Kind] = {
     "sequences": Kind(
         lambda held: cb.SequenceBatchingServer(of_batches(held)), options={"sequence": 1, "start": True, "end": True}
     ),
-    "speculative": Kind(
-        decoder, lambda buffer: cb.Decode(buffer, max_new_tokens=1), buffer=lambda: list(GIVEN)
-    ),
+    "speculative": Kind(decoder, lambda buffer: cb.Decode(buffer, max_new_tokens=1), buffer=lambda: list(GIVEN)),
 }
 
 Way = Callable[[Any, Any, dict[str, Any]], Awaitable[Any]]
@@ -254,6 +254,7 @@ def test_each_kind_of_server_is_here() -> None:
 
 async def test_two_requests_of_one_buffer_in_one_batch() -> None:
     """The loop over a camera: the buffer is filled again before the first frame has run."""
+
     async def sums(frames: list[Any]) -> list[int]:
         return [int(frame.sum()) for frame in frames]
 

@@ -49,7 +49,8 @@ def taken(item: Any) -> Any:
 
 
 def _taken(value: Any) -> Any:
-    rule = _rule(type(value))
+    kind: Any = type(value)
+    rule = _rule(kind)
     return value if rule is None else rule(value)
 
 
@@ -121,7 +122,7 @@ def _view(value: memoryview) -> memoryview:
     if value.format == "B" and value.ndim == 1:
         own = memoryview(bytearray(value))
     else:
-        own = memoryview(np.array(value))
+        own = np.array(value).data
     return own.toreadonly() if value.readonly else own
 
 
