@@ -33,7 +33,8 @@ def taken(item: Any) -> Any:
     and deques; inside of these, and inside of tuples, Structs, dataclasses and models of pydantic, at any depth. A
     record that has something of it, or that is not frozen, is itself copied. Taken as they are: values that cannot
     change, arrays that are read-only and own their memory, or have that of ``bytes``; arrays of ``dev.host_empty`` and
-    of pinned pools, which are lent; arrays on devices that are no tensors; and all objects of other classes.
+    of pinned pools, which are lent; arrays on devices that are no tensors; and all objects of other classes,
+    or of classes that refuse to be copied.
 
     Raises:
         TypeError: It contains itself, or is nested too deeply.
@@ -176,7 +177,10 @@ def _record(names: tuple[str, ...], frozen: bool, put: Callable[..., object], va
             changes[name] = own
     if frozen and not changes:
         return value
-    made = copy.copy(value)
+    try:
+        made = copy.copy(value)
+    except Exception:  # its class refuses to be copied
+        return value
     if made is not value:  # a handle is its own copy
         for name, own in changes.items():
             put(made, name, own)
