@@ -134,6 +134,24 @@ async def test_a_cancellation_inside_the_function_is_an_error_for_callers() -> N
         await cb.EmbeddingCache(embed).get("a")
 
 
+async def test_an_error_is_each_callers_own() -> None:
+    """One that is raised in several tasks would mix up their tracebacks and notes."""
+    model = Model()
+    model.error = ValueError("no model")
+    cache = cb.EmbeddingCache(model.embed)
+    found = await asyncio.gather(*(cache.get("a") for _ in range(3)), return_exceptions=True)
+    assert len({id(error) for error in found}) == 3
+    assert {repr(error) for error in found} == {"ValueError('no model')"}
+    assert len(model.calls) == 1
+
+
+async def test_texts_are_taken_at_the_call() -> None:
+    cache, texts = cb.EmbeddingCache(Model().embed), ["a", "b"]
+    waiting = cache.get_many(texts)
+    texts[:] = ["c", "c"]
+    assert np.array_equal(await waiting, [vector("a"), vector("b")])
+
+
 async def test_errors_are_not_kept() -> None:
     model = Model()
     cache = cb.EmbeddingCache(model.embed)

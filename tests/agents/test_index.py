@@ -1,5 +1,6 @@
 """``CpuVectorIndex`` against plain NumPy: metrics, dtypes, ties, filters, writes, files, errors."""
 
+import asyncio
 import os
 import struct
 import threading
@@ -16,6 +17,8 @@ from tests.agents.index_lab import plain, vectors
 import callboard as cb
 from callboard.agents.index import exact, files, snapshot
 from callboard.agents.index.coding import decode
+
+LIMIT = 30.0
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
@@ -333,3 +336,34 @@ def test_metadata_that_is_wrong() -> None:
     assert len(index) == 0
     index.upsert(["m"], vectors(1), [{"n": np.float32(0.5), "t": np.array([1, 2])}])
     assert index.metadata("m") == {"n": 0.5, "t": [1, 2]}
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+async def test_queries_are_taken_at_the_call(on_device: bool) -> None:
+    """A caller may write its next query where this one is, also while a search runs on a thread."""
+    begun, go, rows = asyncio.Event(), threading.Event(), np.eye(2, dtype=np.float32)
+    loop = asyncio.get_running_loop()
+
+    def where(metadata: Any) -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        assert on_device or go.wait(LIMIT)
+        return True
+
+    host = cb.CpuVectorIndex(2, metric="ip", dtype="f32")
+    host.upsert([1, 2], rows, [{"a": 1}, {"a": 2}])
+    async with asyncio.timeout(LIMIT), cb.device("cpu", isolation="thread") as gpu:
+        index = cb.DeviceVectorIndex(gpu, host) if on_device else host
+        query = rows[0].copy()
+        search = asyncio.create_task(index.search(query, 1, where=where))
+        query[:] = rows[1]
+        await begun.wait()
+        go.set()
+        assert (await search).ids.tolist() == [1]
+        query[:] = rows[0]
+        go.clear()
+        begun.clear()
+        search = asyncio.create_task(index.search(query, 1, where=where))
+        await begun.wait()
+        query[:] = rows[1]
+        go.set()
+        assert (await search).ids.tolist() == [1]

@@ -249,3 +249,31 @@ async def test_the_index_lists_models_that_are_ready() -> None:
     assert everything == ready
     assert {"name": "sum", "version": "7", "state": "READY", "reason": ""} in ready
     assert (wrong.status_code, load.status_code) == (400, 403)
+
+
+@pytest.mark.parametrize("tenants", [None, {"": 1.0}])
+async def test_what_came_over_http_is_not_copied(tenants: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server copies what its caller might write. The arrays of an HTTP request are no caller's."""
+    items: list[Any] = []
+
+    def not_called(item: Any) -> Any:
+        items.append(item)
+        return item
+
+    monkeypatch.setattr("callboard.patterns.contract.atcall.taken", not_called)
+    shape = {"inputs": [Tensor("x", "FP32", [-1])], "outputs": [Tensor("y", "FP32", [-1])]}
+    app = App("lab")
+    app.add_model("calls", lambda x: 2 * x, tenants=tenants, **shape)
+    app.add_model("batches", cb.DynamicBatchingServer(lambda xs: [2 * x for x in xs]), tenants=tenants, **shape)
+    app.add_model("versions", cb.ModelVersion("1", lambda: lambda x: 2 * x), tenants=tenants, **shape)
+    app.add_route("/route", twice, tenants=tenants)
+    async with client_of(app) as http:
+        for name in ("calls", "batches", "versions"):
+            found = await http.post(f"/v2/models/{name}/infer", content=json.dumps(request_of([1, 2])))
+            assert found.json()["outputs"][0]["data"] == [2.0, 4.0]
+        assert (await http.post("/route", content=b"[1, 2]")).json() == [2, 4]
+    assert items == []
+
+
+def twice(numbers: list[int]) -> list[int]:
+    return [2 * number for number in numbers]

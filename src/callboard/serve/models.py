@@ -13,6 +13,7 @@ from callboard.device.client.handle import Device
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
+from callboard.patterns.contract.atcall import as_given
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.results import HotSwapReply
 from callboard.patterns.replicas.errors import NoReplica
@@ -137,13 +138,14 @@ class Model:
     ) -> Any:
         """The response to one item, which waited before; ``more`` are options of its server."""
         server = self.server
+        submit = as_given(server.submit)  # what came over HTTP is no caller's
         passage, started = Passage(WAITED.get() + waited), time.monotonic()
         token = PASSAGE.set(passage)
         try:
             if isinstance(server, FairShareScheduler):
-                value = await server.submit(item, tenant=tenant, timeout=timeout, priority=priority)
+                value = await submit(item, tenant=tenant, timeout=timeout, priority=priority)
             else:
-                value = await server.submit(item, timeout=timeout, priority=priority, **more)
+                value = await submit(item, timeout=timeout, priority=priority, **more)
             self.total_time.add(passage.waited + time.monotonic() - started)
         finally:
             PASSAGE.reset(token)

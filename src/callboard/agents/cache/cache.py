@@ -19,6 +19,7 @@ from callboard.agents.cache.stats import EmbeddingCacheStats
 from callboard.agents.cache.store import OVERHEAD, Store
 from callboard.agents.checks import matrix, positive
 from callboard.core.dtype import DTypeLike, as_dtype
+from callboard.patterns.contract.atcall import at_the_call
 
 __all__ = ["EmbeddingCache"]
 
@@ -129,6 +130,7 @@ class EmbeddingCache:
         self._hits += 1
         return self._store.row(row)
 
+    @at_the_call
     async def get_many(self, texts: Sequence[str], *, prefix: str = "") -> Rows:
         """The vectors of texts, ``[len(texts), dim]``; one call computes all that are missing.
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from callboard.agents.cache.keys import Key
+from callboard.patterns.batching.results import copies
 
 __all__ = ["Flight"]
 
@@ -28,6 +30,7 @@ class Flight:
     ) -> None:
         self.keys = tuple(texts)
         self._waiters = 0
+        self._failed = False  # a caller has the error
         self._compute, self._ended = compute, ended
         self._task = asyncio.ensure_future(self._run(texts))
 
@@ -46,9 +49,25 @@ class Flight:
     def rows(self) -> "asyncio.Future[dict[Key, NDArray[Any]]]":
         """The rows by key, for one more caller: its future may be cancelled."""
         self._waiters += 1
-        waiting = asyncio.shield(self._task)
+        waiting: asyncio.Future[dict[Key, NDArray[Any]]] = asyncio.get_running_loop().create_future()
         waiting.add_done_callback(self._left)
+        self._task.add_done_callback(partial(self._tell, waiting))
         return waiting
+
+    def _tell(
+        self, waiting: "asyncio.Future[dict[Key, NDArray[Any]]]", task: "asyncio.Task[dict[Key, NDArray[Any]]]"
+    ) -> None:
+        """Pass the end of the call on to a caller; an error to each as a copy of its own."""
+        error = None if task.cancelled() else task.exception()
+        if waiting.done():
+            return
+        if task.cancelled():
+            waiting.cancel()
+        elif error is None:
+            waiting.set_result(task.result())
+        else:
+            waiting.set_exception(copies(error, 2)[self._failed] if isinstance(error, Exception) else error)
+            self._failed = True
 
     def _left(self, _: "asyncio.Future[Any]") -> None:
         self._waiters -= 1

@@ -20,6 +20,7 @@ from callboard.agents.index.filters import Columns, metadata_of
 from callboard.agents.index.protocol import Id, Metadata, Metric, Neighbours, Where
 from callboard.agents.index.snapshot import Snapshot
 from callboard.agents.index.threshold import at_least, checked_score
+from callboard.patterns.contract.atcall import at_the_call
 
 __all__ = ["CpuVectorIndex"]
 
@@ -135,6 +136,7 @@ class CpuVectorIndex:
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
+    @at_the_call
     async def search(
         self, queries: Any, k: int = 10, *, where: Where | None = None, min_score: float | None = None
     ) -> Neighbours:

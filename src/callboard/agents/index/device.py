@@ -18,6 +18,7 @@ from callboard.agents.index.threshold import at_least, checked_score
 from callboard.core.errors import ContextLost
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
+from callboard.patterns.contract.atcall import at_the_call
 
 __all__ = ["DeviceVectorIndex"]
 
@@ -98,6 +99,7 @@ class DeviceVectorIndex:
         """See :meth:`CpuVectorIndex.delete`."""
         return self.host.delete(ids)
 
+    @at_the_call
     async def search(
         self, queries: Any, k: int = 10, *, where: Where | None = None, min_score: float | None = None
     ) -> Neighbours:

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping, Set
 from typing import Any, Protocol, TypeVar
 
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.requests.errors import BadBatchResult
 
 __all__ = ["Rows", "are_values", "copies", "rows_of"]
@@ -40,7 +41,17 @@ def rows_of(result: Any, expected: int) -> list[Any]:
         raise BadBatchResult(
             f"the batch function returned {len(rows)} results for {expected} items", expected, len(rows)
         )
-    return rows
+    return rows if len(set(map(id, rows))) == len(rows) else _apart(rows)
+
+
+def _apart(rows: list[Any]) -> list[Any]:
+    """The same results, of which each array is one request's: its caller may write it."""
+    given: set[int] = set()
+    found: list[Any] = []
+    for row in rows:
+        found.append(taken(row) if id(row) in given else row)
+        given.add(id(row))
+    return found
 
 
 def are_values(rows: list[Any]) -> bool:

@@ -22,7 +22,9 @@ from callboard.patterns.cascade.stages import (
     clears,
     on_failure,
 )
+from callboard.patterns.contract.atcall import as_given
 from callboard.patterns.contract.hooks import truth
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.requests.calling import deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import DeadlineExceeded, QueueFull
@@ -156,7 +158,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             ValueError: As :func:`calibrate`.
             Exception: Raised by a stage.
         """
-        given = list(items)
+        given = [taken(item) for item in items]
         expected = list(labels)
         if len(given) != len(expected):
             raise ValueError(f"{len(given)} items, but {len(expected)} labels")
@@ -167,7 +169,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
             width = server._policy.settings.max_batch
             for start in range(0, len(given), width):
                 part = zip(given[start : start + width], drafts[start : start + width], strict=True)
-                work = [server.submit(pair if stage.draft else pair[0]) for pair in part]
+                work = [as_given(server.submit)(pair if stage.draft else pair[0]) for pair in part]
                 found += [stage.answer(result) for result in await asyncio.gather(*work)]
             columns.append(found)
             drafts = [answer for answer, _ in found]
@@ -242,7 +244,7 @@ class InferenceCascade(RequestServer[T, CascadeReply[R]]):
         self._cause([entry])
         draft = None if flight.reply is None else flight.reply.response
         try:
-            return self._servers[index].submit_nowait(
+            return as_given(self._servers[index].submit_nowait)(
                 (entry.item, draft) if stage.draft else entry.item,
                 deadline=flight.deadline,
                 timeout=stage.timeout,

@@ -10,7 +10,9 @@ from typing import Any
 from callboard.patterns.batching.server import DynamicBatchingServer
 from callboard.patterns.cascade.drift import Drift, DriftAlarm, DriftMonitor
 from callboard.patterns.cascade.reliability import calibration_error
+from callboard.patterns.contract.atcall import as_given
 from callboard.patterns.contract.hooks import truth
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.requests.server import RequestServer
 
 __all__ = ["ShadowRuns"]
@@ -88,6 +90,7 @@ class ShadowRuns:
         """Maybe run the last stage as well, at the lowest priority, and compare."""
         if self._random.random() >= self._share:
             return
+        response = taken(response)  # its caller has it, too, and may write it
 
         def compare(future: "asyncio.Future[Any]") -> None:
             if future.cancelled() or future.exception() is not None:
@@ -104,7 +107,7 @@ class ShadowRuns:
                 self._alarm_of(self._monitor.compared(agreed, confidence))
 
         try:
-            future = self._last.submit_nowait((item, response) if self._draft else item, priority=-1)
+            future = as_given(self._last.submit_nowait)((item, response) if self._draft else item, priority=-1)
         except Exception:  # no room for a run whose result is not awaited
             return
         future.add_done_callback(compare, context=self._owner._context)

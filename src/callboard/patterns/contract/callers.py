@@ -11,6 +11,7 @@ from callboard.actors.errors import AskTimeout
 from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import wait
 from callboard.events.names import check_name
+from callboard.patterns.contract.atcall import as_given, at_the_call
 from callboard.patterns.contract.moved import refuse_moved
 from callboard.patterns.contract.options import AskOptions, RequestOptions
 from callboard.patterns.contract.outlet import STREAMED, Outlet, Reading
@@ -62,6 +63,7 @@ class Callers(Handle, ABC, Generic[T, R]):
 
     # -- the whole answer ----------------------------------------------------------------------------------------------
 
+    @at_the_call
     async def submit(self, item: T, **options: Unpack[RequestOptions]) -> R:
         """Give the server an item and wait for its value.
 
@@ -69,7 +71,8 @@ class Callers(Handle, ABC, Generic[T, R]):
         dropped. Other requests of its batch are not affected.
 
         Args:
-            item: Item passed to the function as part of a batch.
+            item: Item passed to the function as part of a batch. It is taken as it is at the call: arrays and other
+                buffers are copied, and may be written again at once.
             options: ``deadline``, ``timeout``, ``priority``, ``cost`` and options of particular servers; see
                 :class:`RequestOptions`.
 
@@ -83,9 +86,10 @@ class Callers(Handle, ABC, Generic[T, R]):
             Exception: Raised by the function, or returned for this item; or raised by ``cost`` or ``bucket``.
         """
         if asyncio.get_running_loop() is not self._loop:
-            return await asyncio.wrap_future(self.submit_threadsafe(item, **options))
+            return await asyncio.wrap_future(as_given(self.submit_threadsafe)(item, **options))
         return await self._enter(item, options, may_block=True)
 
+    @at_the_call
     def submit_nowait(self, item: T, **options: Unpack[RequestOptions]) -> "asyncio.Future[R]":
         """The same without waiting, on the server's loop: the future's ``cancel()`` cancels the request.
 
@@ -97,14 +101,16 @@ class Callers(Handle, ABC, Generic[T, R]):
             raise RuntimeError(f"{self.name}: submit_nowait is for the loop of the server; use submit_threadsafe")
         return self._enter(item, options, may_block=False)
 
+    @at_the_call
     def submit_threadsafe(self, item: T, **options: Unpack[RequestOptions]) -> "concurrent.futures.Future[R]":
         """The same from any thread: all errors of the request are the future's, and its ``cancel()`` cancels it.
 
         Raises:
             ServerStopped: At the call, the server has stopped or was not started.
         """
-        return self._on_its_loop(self.submit(item, **options))
+        return self._on_its_loop(as_given(self.submit)(item, **options))
 
+    @at_the_call
     def ask(self, item: T, timeout: float | None = None, **options: Unpack[AskOptions]) -> R:
         """Give the server an item and block until its value is available; for threads and synchronous programs.
 
@@ -118,7 +124,7 @@ class Callers(Handle, ABC, Generic[T, R]):
             Exception: As for :meth:`submit`.
         """
         self._check_thread("ask", "await submit()")
-        future = self.submit_threadsafe(item, **options)
+        future = as_given(self.submit_threadsafe)(item, **options)
         try:
             return wait(future, timeout)
         except TimeoutError:
@@ -134,6 +140,7 @@ class Callers(Handle, ABC, Generic[T, R]):
 
     # -- part by part --------------------------------------------------------------------------------------------------
 
+    @at_the_call
     async def stream(
         self, item: T, *, buffer: int = BUFFER, patience: float | None = PATIENCE, **options: Unpack[RequestOptions]
     ) -> AsyncGenerator[Any, None]:
@@ -170,6 +177,7 @@ class Callers(Handle, ABC, Generic[T, R]):
         finally:
             self._leave_from_elsewhere(reading)
 
+    @at_the_call
     def iterate(
         self, item: T, *, buffer: int = BUFFER, patience: float | None = PATIENCE, **options: Unpack[RequestOptions]
     ) -> Generator[Any, None, None]:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from callboard.patterns.contract.atcall import as_given
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.hotswap.canary import is_failure
 from callboard.patterns.hotswap.model import LoadedModel
 from callboard.patterns.hotswap.results import HotSwapReply
@@ -113,7 +115,8 @@ class VersionRuns:
             return
         if drawn and self.has_room(trial[0]) and server._stopping is None:
             ended = server._swapper.ended
-            work = compare(trial[0], trial[1].canary, item, response, timeout, server._clock, ended)
+            expected = taken(response)  # its caller may write the response
+            work = compare(trial[0], trial[1].canary, item, expected, timeout, server._clock, ended)
             self._begin(work, "shadow", trial[0], None)
 
     def give_up(self, version: Version, everything: bool) -> bool:
@@ -137,7 +140,7 @@ class VersionRuns:
         if server is None:
             return await self._server._guarded_run(entry, partial(self._call, entry, item, version))
         self._reached[entry.number] = version
-        future = server.submit_nowait(item, deadline=entry.deadline, priority=entry.priority, cost=entry.cost)
+        future = as_given(server.submit_nowait)(item, deadline=entry.deadline, priority=entry.priority, cost=entry.cost)
         self._passed_on[entry.number] = future
         try:
             return await future

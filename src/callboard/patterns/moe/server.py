@@ -10,6 +10,7 @@ import numpy as np
 from callboard.actors.clock import Clock
 from callboard.core.ref import GpuRef
 from callboard.patterns.contract.checks import check_choice, check_whole
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.moe.arrays import Array, array_of
 from callboard.patterns.moe.backward import MoeBackward, MoeGradients, Tape, gradients
 from callboard.patterns.moe.balance import entropy, load_of, updated_bias
@@ -47,7 +48,7 @@ class MoeRouter(QueueServer[Any, MoeResult]):
     or what converts to it without a copy, such as a CPU tensor of torch's. Its tokens are sorted by expert, each expert
     that has any is called once with a contiguous view of its rows, all of them at once, and the results are weighted
     and summed in the order of the experts' numbers: equal results give equal bits, whichever came first. A request
-    costs as much as it has tokens, which must not be changed before it ends.
+    costs as much as it has tokens.
 
     Args:
         gate: Gets the tokens, ``[tokens, width]``, and returns (or is awaited for) their logits, ``[tokens, experts]``.
@@ -160,7 +161,7 @@ class MoeRouter(QueueServer[Any, MoeResult]):
         ``MoeBackward`` add up the gradients of their parameters themselves.
 
         Args:
-            result: Of :meth:`submit`; its tokens must not have been changed.
+            result: Of :meth:`submit`.
             grad: Gradient of its ``output``, in that shape.
             load_balancing, z: Weights of the two losses in what is differentiated; 0: without them.
 
@@ -177,7 +178,7 @@ class MoeRouter(QueueServer[Any, MoeResult]):
             raise ValueError(f"experts {result.failed} had failed, so the result has no gradient")
         if self._loop is None or self._stopping is not None:
             raise self._refusal()
-        given = array_of(grad, "the gradient")
+        given = taken(array_of(grad, "the gradient"))
         if given.shape != result.output.shape:
             raise ValueError(f"the gradient is {list(given.shape)}, and the output {list(result.output.shape)}")
         return await gradients(ways, self._experts, tape, result.choice, given, load_balancing, z)

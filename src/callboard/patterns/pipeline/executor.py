@@ -58,7 +58,7 @@ class PipelineExecutor(Handle, Generic[R]):
 
     Items enter each stage in the order of the source, unless ``ordered`` is false. The next item is taken when fewer
     than ``in_flight`` are in the pipeline, those included whose result was not taken: a slow reader holds the source
-    back.
+    back. Arrays and other buffers are copied when they are taken, so a source may yield the same one again and again.
 
     An item that is interrupted by a lost context fails with ``ContextPoisoned``, or is tried again from the first
     stage, up to ``attempts`` times. Items that have not entered a stage are not affected; they run in the next context.
@@ -105,8 +105,8 @@ class PipelineExecutor(Handle, Generic[R]):
         """Three stages: host array to the device, ``compute`` of the ref, its result (a ref) to the host.
 
         Copies to the device, computation and copies to the host of different items overlap. Arrays of
-        :meth:`Device.host_empty` are read by the device directly; others are copied on another thread, and must stay
-        unchanged until their result is available.
+        :meth:`Device.host_empty` and of pinned pools are read by the device directly, and must stay unchanged until
+        their result is available. Others are copied when they are taken from the source.
 
         Args:
             device: Computes.

@@ -11,6 +11,7 @@ from callboard.actors.loops.threads import Threads
 from callboard.core.errors import ContextLost
 from callboard.core.ref import GpuRef
 from callboard.device.client.line.port import request_key
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.pipeline.errors import OUTCOMES, ItemError
 from callboard.patterns.pipeline.order import Turnstile
 from callboard.patterns.requests.calling import deliverable
@@ -18,13 +19,22 @@ from callboard.patterns.requests.calling import deliverable
 if TYPE_CHECKING:
     from callboard.patterns.pipeline.executor import PipelineExecutor
 
-__all__ = ["END_OF_RUN", "PipelineRun"]
+__all__ = ["END_OF_RUN", "PipelineRun", "Taken"]
 
 _log = logging.getLogger(__name__)
 
 END_OF_RUN: Any = object()
 """In place of a result: there is none any more."""
 _SKIPPED: Any = object()
+
+
+class Taken:
+    """An item of a source that has taken it from its caller already."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
 
 
 class _Failure:
@@ -118,9 +128,10 @@ class PipelineRun:
                     self._room.clear()
                     await self._room.wait()
                 try:
-                    item = await anext(self._source)
+                    found = await anext(self._source)
                 except StopAsyncIteration:
                     break
+                item = found.item if type(found) is Taken else taken(found)
                 index = self._taken
                 self._taken += 1
                 self.open += 1

@@ -9,7 +9,9 @@ from typing import Any, Generic, Self, TypeVar
 
 from callboard.actors.errors import MailboxFull
 from callboard.actors.loops.end import END
+from callboard.patterns.contract.atcall import at_the_call
 from callboard.patterns.pipeline.executor import PipelineExecutor
+from callboard.patterns.pipeline.run import Taken
 from callboard.patterns.pipeline.stage import PipelineStage
 from callboard.patterns.requests.errors import ServerStopped
 
@@ -86,8 +88,9 @@ class PipelineSink(Generic[T, R]):
         self._closed = False
         self._results = executor.run(self._items())
 
+    @at_the_call
     async def submit(self, item: T) -> None:
-        """Submit an item, waiting for room in order of submission.
+        """Submit an item, waiting for room in order of submission. It is taken as it is at the call.
 
         Raises:
             ServerStopped: It is closed, or was while this waited.
@@ -107,6 +110,7 @@ class PipelineSink(Generic[T, R]):
             self._free -= 1
         self._queue.put_nowait(item)
 
+    @at_the_call
     def try_submit(self, item: T) -> None:
         """The same without waiting.
 
@@ -139,11 +143,11 @@ class PipelineSink(Generic[T, R]):
                 return
         self._free += 1
 
-    async def _items(self) -> AsyncGenerator[T, None]:
+    async def _items(self) -> AsyncGenerator[Taken, None]:
         try:
             while (item := await self._queue.get()) is not END:
                 self._give_back()
-                yield item
+                yield Taken(item)
         finally:
             self.close()
             while self._waiting:  # they find it closed

@@ -12,6 +12,7 @@ from callboard.actors.errors import HandlerCancelled, printable
 from callboard.actors.loops.threads import Threads
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.client.residents.reply import calls_made
+from callboard.patterns.contract.atcall import as_given
 from callboard.patterns.requests.abandoned import Run
 from callboard.patterns.requests.entries import Entry
 from callboard.patterns.requests.fitting import refuse_actors
@@ -46,6 +47,7 @@ class UserCall:
         if not callable(given):
             raise TypeError(f"{given!r} cannot be called")
         self._function = function
+        self._called = as_given(function)  # by a server, which has taken the item
         self._runs: list[Run] = []
         self._longest = 0.0  # seconds of a run that gave a result
         self._own: Threads | None = None
@@ -87,10 +89,10 @@ class UserCall:
             calls_made.set(run)
         try:
             if self._pool is None:
-                found = self._function(*arguments)
+                found = self._called(*arguments)
             else:
                 work = part_of_this(_caught, self._pool)
-                found = await asyncio.get_running_loop().run_in_executor(self._pool, work, self._function, arguments)
+                found = await asyncio.get_running_loop().run_in_executor(self._pool, work, self._called, arguments)
                 if isinstance(found, _Raised):
                     found.reraise()
             value = found if isinstance(found, list) or not inspect.isawaitable(found) else await found

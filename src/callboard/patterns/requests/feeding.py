@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from callboard.events.tracing import caused_by
 from callboard.patterns.contract.outlet import STREAMED, Outlet
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.requests.calling import deliverable, of_the_loop
 from callboard.patterns.requests.entries import Entry, State
 
@@ -77,7 +78,8 @@ async def _feed(answer: AsyncIterable[Any], parts: list[Any] | None, entry: Entr
     caused_by([entry])
     source, outlet, task = aiter(answer), entry.outlet, asyncio.current_task()
     try:
-        async for part in source:
+        async for made in source:
+            part = taken(made)  # an iterator may yield the same buffer again and again
             if parts is not None:
                 parts.append(part)
             if outlet is None:

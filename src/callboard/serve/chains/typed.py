@@ -12,6 +12,7 @@ from typing import Any
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.contract.atcall import as_given
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.hotswap.versions import ModelVersion
@@ -86,7 +87,7 @@ class TypedModel(Model):
         passage, started = Passage(WAITED.get()), time.monotonic()
         try:
             with RequestNote(self):
-                async with aclosing(self.server.stream(self._item(value), **options)) as stream:
+                async with aclosing(as_given(self.server.stream)(self._item(value), **options)) as stream:
                     mark = PASSAGE.set(passage)
                     try:
                         part = await anext(stream, END)  # the request enters the server

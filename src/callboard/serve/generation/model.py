@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from callboard.actors.errors import returned
 from callboard.device.client.handle import Device
+from callboard.patterns.contract.atcall import as_given
 from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.contract.options import RequestOptions
 from callboard.patterns.fairshare.server import FairShareScheduler
@@ -171,7 +172,7 @@ class TextModel(Model):
             BadModelResult: The server yielded a value that is not a token.
             Exception: Raised by ``stream`` of the server.
         """
-        async with aclosing(self.server.stream(item, **options)) as stream:
+        async with aclosing(as_given(self.server.stream)(item, **options)) as stream:
             mark = PASSAGE.set(passage)
             try:
                 part = await anext(stream, END)  # the request enters the server

@@ -19,7 +19,7 @@ from callboard.device.protocol.arena.memory import Arena, private_arena, shared_
 from callboard.device.protocol.arena.ranges import FreeRanges
 from callboard.device.protocol.arena.returns import Returns
 
-__all__ = ["ArenaPool", "ArenaStats", "Slot"]
+__all__ = ["ArenaPool", "ArenaStats", "Slot", "is_leased"]
 
 GRANULE = 256
 """Slots begin at multiples of this: more than any vector load or copy engine asks for."""
@@ -96,6 +96,14 @@ class _Lease:
         self.slot = slot
         address = slot.arena.address + slot.offset
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (slot.nbytes,), "data": (address, False)}
+
+
+def is_leased(array: "np.ndarray[Any, Any]") -> bool:
+    """True for an array that :meth:`ArenaPool.lease` has made, and for its views."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return type(owner) is _Lease
 
 
 class ArenaPool:

@@ -13,6 +13,7 @@ from callboard.patterns.batching.continuous.policy import Preemption, StepPolicy
 from callboard.patterns.batching.continuous.steps import DONE, NOTHING, Last, Slot
 from callboard.patterns.batching.results import Rows, copies, rows_of
 from callboard.patterns.contract.outlet import STREAMED
+from callboard.patterns.contract.taking import taken
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
 from callboard.patterns.requests.entries import Entry, State
 from callboard.patterns.requests.errors import ItemTooLarge
@@ -257,9 +258,10 @@ class ContinuousBatchingServer(StepServer[T, list[P]]):
         if not slot.parts:
             self._first_part_time.add(now - entry.arrived)
         self._parts += 1
+        part = taken(part)  # the step function may use its buffer again
         self._policy.grown(slot, part)
         if entry.outlet is not None:
-            entry.outlet.put(part)
+            entry.outlet.put(taken(part))  # its reader may write it, and later steps read the slot's parts
 
     def _ended(self, slot: Slot[Any, Any], now: float) -> None:
         self._succeed(slot.entry, slot.parts if slot.entry.outlet is None else STREAMED, now)
