@@ -79,7 +79,7 @@ class DataParallelTrainer(Trainer):
         devices: Sequence[Device | str] = ("auto",),
         shard: str | None = None,
         gradient_clip: float | None = None,
-        schedule: Callable[[int], float] | None = None,
+        schedule: Callable[[Any], Any] | None = None,
         micro_batch_size: int | None = None,
         precision: str = "f32",
         seed: int = 0,

@@ -22,6 +22,7 @@ from callboard.train.pipeline.worker import Worker
 from callboard.train.replicas.calls import every
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.replica import Update
 from callboard.train.states import Kept, State, check_alike
 
@@ -102,7 +103,7 @@ class Crew(Participants[Worker]):
         check_alike(states)
         return Kept(states, self._stages)
 
-    async def take(self, number: int, batch: Batch, factor: float) -> Update:
+    async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         try:
             finished = await self._passed(number, self._cut(batch))
             loss = sum(one.loss for one in finished) / rows_of(batch)
@@ -110,12 +111,16 @@ class Crew(Participants[Worker]):
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
             self.begun = max(self.begun, number)
             updates: list[Update] = await every(
-                worker.call(Worker.update, number, factor, norm, loss) for worker in self.actors
+                worker.call(Worker.update, number, rates, norm, loss) for worker in self.actors
             )
         except BaseException:  # also a cancelled step leaves stages apart
             self.doubt()
             raise
         return _of_all(updates)
+
+    async def groups(self) -> list[Groups]:
+        per_worker: list[dict[int, Groups]] = await every(worker.call(Worker.groups) for worker in self.actors)
+        return [per_worker[rank][stage] for stage, rank in enumerate(self.placed)]
 
     async def flops(self, batch: Batch) -> float:
         first = self._cut(batch)[:1]

@@ -8,6 +8,7 @@ from callboard.train.kinds import optimizer_of
 from callboard.train.pipeline.backward import input_gradients, whole
 from callboard.train.pipeline.splitting import StageModule
 from callboard.train.replicas.buckets import Buckets
+from callboard.train.replicas.rates import Groups
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Stage"]
@@ -47,6 +48,7 @@ class Stage:
         self._buckets = Buckets(self.parameters)
         self._optimizer = optimizer_of(job.optimizer, self.parameters) if self.parameters else None
         self.rates = [group["lr"] for group in self._optimizer.param_groups] if self._optimizer else []
+        self._groups = Groups.of(self._optimizer)
         self.updates = 0
         self._before: list[Any] | None = None  # buffers at the beginning of the step that is open
         self._passed: dict[int, Passed] = {}
@@ -143,22 +145,26 @@ class Stage:
         norms = foreach._foreach_norm(gradients) if gradients else []
         return [float(norm) for norm in torch.stack([one.double() for one in norms]).tolist()] if norms else []
 
-    def update(self, factor: float, scale: float) -> None:
+    def update(self, settings: list[dict[str, Any]], scale: float) -> None:
         """Take the step.
 
         Args:
-            factor: Of the step sizes.
+            settings: Of each group of parameters, with the step size.
             scale: Of the gradient.
         """
         self._before = None
         self.updates += 1
         if self._optimizer is not None:
-            for group, rate in zip(self._optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * factor
+            for group, own in zip(self._optimizer.param_groups, settings, strict=True):
+                group.update(own)
             self._buckets.scale(scale)
             self._optimizer.step()
 
     # -- weights -------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> Groups:
+        """The optimizer as it was before the first update."""
+        return self._groups.beginning_with(map(float, self.rates))
 
     def state(self, step: int, share: Callable[[Any], Any]) -> State:
         """Weights, the optimizer's state and what belongs to them, after the last step that is complete."""

@@ -84,7 +84,7 @@ class PipelineParallelTrainer(Trainer):
         micro_batch_size: int | None = None,
         trim: Callable[[Batch], Batch] | None = None,
         gradient_clip: float | None = None,
-        schedule: Callable[[int], float] | None = None,
+        schedule: Callable[[Any], Any] | None = None,
         precision: str = "f32",
         seed: int = 0,
         deterministic: bool = False,

@@ -19,6 +19,7 @@ from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
 from callboard.train.replicas.measuring import Measures, added, measured
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
 from callboard.train.states import State, pack
@@ -216,29 +217,28 @@ class Worker(ResidentActor):
             loss = float(self._loss)
         return Finished(loss, norms, self._micros, self._flops)
 
-    def update(self, step: int, factor: float, norm: float, loss: float) -> Update:
+    def update(self, step: int, rates: Rates, norm: float, loss: float) -> Update:
         """Take the step, unless the norm of the whole gradient is not finite.
 
         Args:
             step: Its number.
-            factor: Of the step size, beside that of the schedule.
+            rates: The step sizes.
             norm: L2 norm of the gradient of the whole model.
             loss: Mean loss of the batch.
         """
-        job, lr = self._assigned.job, math.nan
-        factor *= job.factor(next(iter(self._stages.values())).updates)
-        clip = job.gradient_clip
+        clip, lr = self._assigned.job.gradient_clip, math.nan
         with self._in_step():
             self._open = False
         skipped = not math.isfinite(norm)
         for stage in self._stages.values():
-            if stage.rates and math.isnan(lr):
-                lr = stage.rates[0] * factor
+            settings = rates.of(stage.rates, stage.number)
+            if settings and math.isnan(lr):
+                lr = settings[0]["lr"]
             if skipped:
                 stage.abandon()
             else:
-                stage.update(factor, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
-        self._done = Update(step, norm, lr, skipped, loss)
+                stage.update(settings, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
+        self._done = Update(step, norm, lr, skipped, loss, self._updates())
         return self._done
 
     def done(self) -> Update:
@@ -299,6 +299,12 @@ class Worker(ResidentActor):
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
+    def groups(self) -> dict[int, Groups]:
+        """The optimizer of each stage as it was before the first update."""
+        if self._done.step < 0:
+            raise ContextLost("the stages of this device were made again, and have no weights yet")
+        return {number: stage.groups() for number, stage in self._stages.items()}
+
     def states(self) -> dict[int, State]:
         """The state of each stage, in host memory."""
         return {number: stage.state(self._done.step, self._ctx.host) for number, stage in self._stages.items()}
@@ -308,7 +314,10 @@ class Worker(ResidentActor):
         self._done, self._open = Update(-1), False
         for number, state in states.items():
             self._stages[number].load(state)
-        self._done = Update(step)
+        self._done = Update(step, updates=self._updates())
+
+    def _updates(self) -> int:
+        return next(iter(self._stages.values())).updates
 
 
 def _values(ports: Ports, outputs: Any, number: int) -> tuple[list[str] | None, list[Any]]:

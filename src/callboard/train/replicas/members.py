@@ -13,6 +13,7 @@ from callboard.train.batches import Batch, part, rows_of, shares
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import Kept, State, check_alike, merged
 
@@ -133,12 +134,12 @@ class Members(Participants[Replica]):
         """What each replica computes of a batch."""
         return [part(batch, share) for share in shares(rows_of(batch), len(self.actors))]
 
-    async def take(self, number: int, batch: Batch, factor: float) -> Update:
+    async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         """Take a step: each replica computes its part, and makes the same update."""
         before, self.begun = self.begun, max(self.begun, number)
         rows, parts = rows_of(batch), self._parts(batch)
         pairs = zip(self.actors, parts, strict=True)
-        calls = (replica.call(Replica.take, number, rows, own, factor) for replica, own in pairs)
+        calls = (replica.call(Replica.take, number, rows, own, rates) for replica, own in pairs)
         try:
             steps: list[Taken] = await together(calls, self._abort)
         except (ContextLost, DeviceStopped):
@@ -183,6 +184,9 @@ class Members(Participants[Replica]):
         parts: list[State] = await every(calls)
         check_alike(parts)
         return await asyncio.to_thread(merged, parts)
+
+    async def groups(self) -> list[Groups]:
+        return [await self.actors[0].call(Replica.groups)]
 
     async def flops(self, batch: Batch) -> float:
         few = part(batch, shares(rows_of(batch), len(self.actors))[0])

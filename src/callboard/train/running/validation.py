@@ -82,7 +82,7 @@ class Validation:
         results: What the evaluations gave.
     """
 
-    def __init__(self, trainer: "Trainer", settings: Settings, schedule: Callable[[int], float] | None) -> None:
+    def __init__(self, trainer: "Trainer", settings: Settings, schedule: Callable[[Any], Any] | None) -> None:
         self.results: list[Evaluation] = []
         self._trainer = trainer
         self._settings = settings

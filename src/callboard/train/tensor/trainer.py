@@ -65,7 +65,7 @@ class TensorParallelTrainer(Trainer):
         loss: Loss | None,
         devices: Sequence[Device | str] = ("auto",),
         gradient_clip: float | None = None,
-        schedule: Callable[[int], float] | None = None,
+        schedule: Callable[[Any], Any] | None = None,
         micro_batch_size: int | None = None,
         precision: str = "f32",
         seed: int = 0,
