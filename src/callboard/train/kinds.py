@@ -21,7 +21,7 @@ __all__ = [
 
 
 class OptimizerKind:
-    """The update rules by name; any other is a function: ``optimizer=lambda parameters: torch.optim.LBFGS(...)``."""
+    """The update rules by name; any other is a function: ``optimizer=lambda parameters: torch.optim.RMSprop(...)``."""
 
     @dataclass(frozen=True)
     class Sgd:

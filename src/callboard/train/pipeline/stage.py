@@ -9,6 +9,7 @@ from callboard.train.pipeline.backward import input_gradients, whole
 from callboard.train.pipeline.splitting import StageModule
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.rates import Groups
+from callboard.train.replicas.trained import Trained
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Stage"]
@@ -39,12 +40,13 @@ class Stage:
     def __init__(self, number: int, part: StageModule, job: Job, device: Any) -> None:
         self.number = number
         self.ports = part.ports
-        self.module = part.module.to(device).train()
+        self.module = part.module.to(device)
+        self._trained = Trained(self.module)
         self._graphs = part.graphs
         self._job = job
         self._device = device
         self.parameters = [one for one in self.module.parameters() if one.requires_grad]
-        self._buffers = list(self.module.buffers())
+        self._buffers = self._trained.buffers
         self._buckets = Buckets(self.parameters)
         self._optimizer = optimizer_of(job.optimizer, self.parameters) if self.parameters else None
         self.rates = [group["lr"] for group in self._optimizer.param_groups] if self._optimizer else []
@@ -77,12 +79,13 @@ class Stage:
                     "of stages, each a torch.nn.Module"
                 )
             self.module.graph = self._graphs[training]
-        self.module.train(training)
+        self._trained.turn(training)
 
     def abandon(self) -> None:
         """Forget the step that is open: buffers such as running means are as before it."""
         self._passed.clear()
         self._rest.clear()
+        self._trained.settle()
         for buffer, value in zip(self._buffers, self._before or (), strict=False):
             buffer.copy_(value)
         self._before = None
@@ -152,6 +155,7 @@ class Stage:
             settings: Of each group of parameters, with the step size.
             scale: Of the gradient.
         """
+        self._trained.settle()
         self._before = None
         self.updates += 1
         if self._optimizer is not None:

@@ -22,6 +22,7 @@ from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
+from callboard.train.replicas.trained import into_training
 from callboard.train.states import State, pack
 
 __all__ = ["Worker"]
@@ -71,7 +72,7 @@ class Worker(ResidentActor):
             modules = {number: self._module(assigned.models[number], number) for number in own}
             parts = {number: StageModule(module, ports_of(module)) for number, module in modules.items()}
             return parts, parts[0].ports.inputs if 0 in parts else []
-        stages, entry = split(self._module(assigned.job.model, 0).train(), assigned.at)
+        stages, entry = split(into_training(self._module(assigned.job.model, 0)), assigned.at)
         return {number: stages[number] for number in own}, entry
 
     def _module(self, model: Any, number: int) -> Any:

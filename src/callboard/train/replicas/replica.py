@@ -23,6 +23,7 @@ from callboard.train.replicas.randomness import building, seed_of, seeded
 from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.reducer import Reducer
 from callboard.train.replicas.rehearsal import rehearse
+from callboard.train.replicas.trained import Trained
 from callboard.train.states import State, pack, unpack
 
 if TYPE_CHECKING:
@@ -107,13 +108,14 @@ class Replica(ResidentActor):
 
     def _use(self, model: Any) -> None:
         """Train this model."""
-        self._model = model.to(self._device).train()
+        self._model = model.to(self._device)
+        self._trained = Trained(self._model)
         parameters = [one for one in model.parameters() if one.requires_grad]
         if not parameters:
             raise ValueError("the model has no parameter that requires a gradient; there is nothing to train")
         self._dtype = parameters[0].dtype
         self._parameters = parameters
-        self._buffers = list(model.buffers())
+        self._buffers = self._trained.buffers
         self._buckets, self._averages = self._new_buckets()
         self._optimizer = optimizer_of(self._job.optimizer, parameters)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
@@ -188,6 +190,7 @@ class Replica(ResidentActor):
                 (mean * (count / total)).backward()
             loss += mean.detach().double() * count
         self._buckets.collect()
+        self._trained.settle()
         self._averages.collect()
         return float(loss)
 
@@ -216,7 +219,7 @@ class Replica(ResidentActor):
         seeded(seed_of(self._job.seed, "evaluation", step))
         parts = []
         collect = self._collected if self._collects else None
-        self._model.eval()
+        self._trained.turn(False)
         try:
             with self._torch.no_grad():
                 for some, count in self._micro_batches(batch):
@@ -225,7 +228,7 @@ class Replica(ResidentActor):
                         outputs = self._whole_outputs(outputs)
                         parts.append(measured(metrics, outputs, targets, loss, count, collect))
         finally:
-            self._model.train()
+            self._trained.turn(True)
         return added(parts)
 
     @property
@@ -247,6 +250,7 @@ class Replica(ResidentActor):
         before = [buffer.clone() for buffer in self._buffers]
         with FlopCounterMode(display=False) as counter:
             self._mean_loss(batch).backward()
+        self._trained.settle()
         for buffer, value in zip(self._buffers, before, strict=True):
             buffer.copy_(value)
         return float(counter.get_total_flops()) / max(1, rows_of(batch))
@@ -306,6 +310,7 @@ class Replica(ResidentActor):
 
     def _restore(self, step: int) -> None:
         """Buffers as they were before the step, if it began already."""
+        self._trained.settle()
         begun, before = self._before
         if begun == step:
             for buffer, value in zip(self._buffers, before, strict=True):

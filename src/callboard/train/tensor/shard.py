@@ -87,7 +87,7 @@ class TensorShard(Replica):
             if self._job.loss is not None:
                 self._loss = loss_of_cut(self._job.loss, self._flow)
             self._entered = rank, size
-        draws = any(_probability(one) for one in self._model.modules())
+        draws = any(one.training and _probability(one) for one in self._model.modules())
         return Entered(Division(self._cuts, self._names()), weights, os.getpid(), draws, self._done)
 
     def done(self) -> Update:
