@@ -63,6 +63,7 @@ class Job:
             if not (known or usable or (name == "loss" and value is None)):
                 made = f"an object, {value.__qualname__}(...)" if isinstance(value, type) else FUNCTIONS[name]
                 raise TypeError(f"{trainer}: {name} is {value!r:.80}; pass one of cb.{name.title()}Kind, or {made}")
+        _check_loss(self.loss, trainer)
         clip = self.gradient_clip
         if clip is not None and not (0 < clip <= sys.float_info.max or clip == math.inf):
             raise ValueError(f"{trainer}: gradient_clip is {self.gradient_clip}; it is a norm above 0, or None")
@@ -74,6 +75,23 @@ class Job:
     def for_hosts(self, threads: int | None) -> Self:
         """The same job with that number of threads, and without the schedule, which stays in the application."""
         return replace(self, threads=threads, schedule=None)
+
+
+def _check_loss(loss: Any, trainer: str) -> None:
+    """Refuse losses whose parts do not add up, and weights that would not be trained."""
+    named = getattr(loss, "keywords", None) or {}
+    if "sum" in (getattr(loss, "reduction", None), named.get("reduction")):
+        raise ValueError(
+            f"{trainer}: loss is {loss!r:.80} with reduction='sum'; a step needs the mean over the samples: use "
+            "reduction='mean', and multiply the step size by the number of samples of a batch"
+        )
+    if hasattr(loss, "named_parameters"):
+        own = [name for name, one in loss.named_parameters() if one.requires_grad]
+        if own:
+            raise ValueError(
+                f"{trainer}: loss is {loss!r:.80}, whose parameter {own[0]!r} would not be trained; make it a part of "
+                "the model, which gives its loss itself then (loss=None)"
+            )
 
 
 def _is_kind(value: type) -> bool:

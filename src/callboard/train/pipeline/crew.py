@@ -9,7 +9,8 @@ from typing import Any
 from callboard.actors.props import Props
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
-from callboard.train.batches import Batch, rows_of
+from callboard.train.batches import Batch
+from callboard.train.kinds import share_of
 from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished
 from callboard.train.pipeline.passage import Passage
 from callboard.train.pipeline.plans import MicroBatch, Plan
@@ -105,8 +106,9 @@ class Crew(Participants[Worker]):
 
     async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         try:
-            finished = await self._passed(number, self._cut(batch))
-            loss = sum(one.loss for one in finished) / rows_of(batch)
+            micros = self._cut(batch)
+            finished = await self._passed(number, micros)
+            loss = share_of(sum(one.loss for one in finished), sum(one.weight for one in micros))
             self.micros = tuple(one.micros for one in finished)
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
             self.begun = max(self.begun, number)

@@ -10,7 +10,7 @@ from typing import Any
 
 from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
-from callboard.train.kinds import loss_in, loss_of
+from callboard.train.kinds import loss_in, loss_of, share_of
 from callboard.train.pipeline.backward import NEEDS
 from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished, Outputs
 from callboard.train.pipeline.routes import Ports
@@ -130,14 +130,14 @@ class Worker(ResidentActor):
         place: tuple[int, int, int],
         args: list[Value],
         named: dict[str, Value],
-        last: tuple[Any, int, int] | None,
+        last: tuple[Any, int, float, float] | None,
     ) -> Outputs:
         """The outputs of a stage.
 
         Args:
             place: Numbers of the step, the stage and the micro-batch; they decide the random numbers.
             args, named: What it takes.
-            last: For the last stage: targets, samples of the micro-batch, and samples of the whole batch.
+            last: For the last stage: targets and samples of the micro-batch, its weight, and that of the whole batch.
         """
         with self._in_step():
             return self._forward(place, args, named, last)
@@ -147,7 +147,7 @@ class Worker(ResidentActor):
         place: tuple[int, int, int],
         args: list[Value],
         named: dict[str, Value],
-        last: tuple[Any, int, int] | None,
+        last: tuple[Any, int, float, float] | None,
     ) -> Outputs:
         torch, job = self._torch, self._assigned.job
         step, number, micro = place
@@ -169,15 +169,20 @@ class Worker(ResidentActor):
             stage.backward_from(micro, values)
         return Outputs(names, [self._sent(value, given, number + 1) for value in values])
 
-    def _ended(self, stage: Stage, micro: int, outputs: Any, targets: Any, count: int, total: int) -> Outputs:
-        """The last stage gave these outputs for ``count`` of ``total`` samples."""
+    def _ended(
+        self, stage: Stage, micro: int, outputs: Any, targets: Any, count: int, weight: float, total: float
+    ) -> Outputs:
+        """The last stage gave these outputs for so many samples, with ``weight`` of ``total``."""
         wanted = outputs if self._loss_of is None else self._on_device(targets)
         mean = self._mean_loss(outputs, wanted)
         if self._evaluating is not None:
-            self._measures.append(measured(self._evaluating.metrics, outputs, wanted, mean, count, self._collected))
+            self._measures.append(
+                measured(self._evaluating.metrics, outputs, wanted, mean, count, weight, self._collected)
+            )
         else:
-            stage.backward_from(micro, [mean * (count / total)])
-            self._loss += mean.detach().double() * count
+            counts = weight or not total  # else all targets are ignored
+            stage.backward_from(micro, [mean * share_of(weight, total) if counts else mean.new_zeros(())])
+            self._loss += mean.detach().double() * weight if counts else 0.0
         return Outputs(None, [])
 
     def _collected(self, own: Any) -> State:

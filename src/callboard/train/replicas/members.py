@@ -10,6 +10,7 @@ from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
+from callboard.train.kinds import Loss, weight_of
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
@@ -28,12 +29,14 @@ class Members(Participants[Replica]):
 
     Args:
         props: Makes a replica.
+        loss: Weighs the parts of a batch.
         partial: Each has the optimizer's state of some parameters only.
     """
 
-    def __init__(self, props: Props[Replica], *, partial: bool = False) -> None:
+    def __init__(self, props: Props[Replica], loss: Loss | None, *, partial: bool = False) -> None:
         super().__init__()
         self._props = props
+        self._loss = loss
         self._partial = partial
         self._number: int | None = None  # of the communicator that they share
 
@@ -137,9 +140,9 @@ class Members(Participants[Replica]):
     async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         """Take a step: each replica computes its part, and makes the same update."""
         before, self.begun = self.begun, max(self.begun, number)
-        rows, parts = rows_of(batch), self._parts(batch)
+        total, parts = weight_of(self._loss, batch, rows_of(batch)), self._parts(batch)
         pairs = zip(self.actors, parts, strict=True)
-        calls = (replica.call(Replica.take, number, rows, own, rates) for replica, own in pairs)
+        calls = (replica.call(Replica.take, number, total, own, rates) for replica, own in pairs)
         try:
             steps: list[Taken] = await together(calls, self._abort)
         except (ContextLost, DeviceStopped):

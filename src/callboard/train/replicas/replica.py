@@ -15,7 +15,7 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
-from callboard.train.kinds import loss_in, loss_of, optimizer_of
+from callboard.train.kinds import loss_in, loss_of, optimizer_of, share_of, weight_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.measuring import Measures, added, measured
@@ -148,12 +148,12 @@ class Replica(ResidentActor):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def take(self, step: int, total: int, batch: Batch, rates: Rates) -> Taken:
+    def take(self, step: int, total: float, batch: Batch, rates: Rates) -> Taken:
         """Take a step together with the other replicas: add the gradients up, and make the update.
 
         Args:
             step: Number of the step; with that of the replica, it decides the random numbers.
-            total: Samples of the whole batch.
+            total: Weight of the whole batch, see :func:`.weight_of`.
             batch: This replica's samples; may be none.
             rates: The step sizes.
         """
@@ -167,12 +167,12 @@ class Replica(ResidentActor):
         micros = (time.perf_counter_ns() - began) // 1000
         whole = self._torch.full((1,), loss, dtype=self._torch.float64, device=self._device)
         self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
-        return Taken(self._updated(step, rates, self._buckets.norm(), float(whole) / total), micros)
+        return Taken(self._updated(step, rates, self._buckets.norm(), share_of(float(whole), total)), micros)
 
     def _passes(
-        self, total: int, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, total: float, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> float:
-        """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses.
+        """Forward and backward pass, with the gradients in the buckets; the sum of the losses, each by its weight.
 
         Args:
             total, batch: See :meth:`take`.
@@ -185,10 +185,13 @@ class Replica(ResidentActor):
             left -= count
             with self._autocast():
                 mean = self._mean_loss(some)
+            weight = weight_of(self._job.loss, some, count)
+            if total and not weight:
+                continue  # all targets are ignored
             watched = nullcontext() if left else last()
             with watched, torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
-                (mean * (count / total)).backward()
-            loss += mean.detach().double() * count
+                (mean * share_of(weight, total)).backward()
+            loss += mean.detach().double() * weight
         self._buckets.collect()
         self._trained.settle()
         self._averages.collect()
@@ -226,7 +229,8 @@ class Replica(ResidentActor):
                     with self._autocast():
                         outputs, targets, loss = self._forward(some)
                         outputs = self._whole_outputs(outputs)
-                        parts.append(measured(metrics, outputs, targets, loss, count, collect))
+                        weight = weight_of(self._job.loss, some, count)
+                        parts.append(measured(metrics, outputs, targets, loss, count, weight, collect))
         finally:
             self._trained.turn(True)
         return added(parts)

@@ -83,7 +83,7 @@ class TensorParallelTrainer(Trainer):
         self._plan = plan if isinstance(plan, str) else dict(plan)
 
     def _participants(self, job: Job) -> Shards:
-        return Shards(Props(TensorShard, job, self._plan))
+        return Shards(Props(TensorShard, job, self._plan), job.loss)
 
     @property
     def shard_count(self) -> int:
