@@ -79,7 +79,7 @@ class DataParallelTrainer(Trainer):
         devices: Sequence[Device | str] = ("auto",),
         shard: str | None = None,
         gradient_clip: float | None = None,
-        schedule: Callable[[int], float] | None = None,
+        schedule: Callable[[Any], Any] | None = None,
         micro_batch_size: int | None = None,
         precision: str = "f32",
         seed: int = 0,
@@ -97,7 +97,8 @@ class DataParallelTrainer(Trainer):
         self._shard = shard
 
     def _participants(self, job: Job) -> Members:
-        return Members(Props(Replica if self._shard is None else ZeroReplica, job), partial=self._shard is not None)
+        kind = Replica if self._shard is None else ZeroReplica
+        return Members(Props(kind, job), job.loss, partial=self._shard is not None)
 
     async def set_replicas(self, devices: Sequence[Device | str]) -> None:
         """Train on these devices from the next step on; those that come get the weights of those that stay.

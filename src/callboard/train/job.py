@@ -26,7 +26,9 @@ class Job:
         optimizer: See :class:`.OptimizerKind`.
         loss: See :class:`.LossKind`; None: the model gives its loss itself.
         gradient_clip: Largest L2 norm of the whole gradient; None: any.
-        schedule: Factor of the step size by the number of updates before, or a :class:`.ReduceLROnPlateau`; None: 1.
+        schedule: Of the step size: a function that gives its factor for the number of updates before, or a scheduler of
+            ``torch.optim.lr_scheduler`` for an optimizer, or a :class:`.ReduceLROnPlateau`; None: the factor is 1. The
+            application calls it, see :class:`.Schedule`.
         micro_batch_size: Samples that a replica computes at once; their gradients add up. None: all of its part.
         precision: ``"f32"``: the model's own dtypes. ``"bf16"``: forward and loss under autocast; weights stay as they
             are.
@@ -39,7 +41,7 @@ class Job:
     optimizer: Optimizer
     loss: Loss | None
     gradient_clip: float | None = None
-    schedule: Callable[[int], float] | None = None
+    schedule: Callable[[Any], Any] | None = None
     micro_batch_size: int | None = None
     precision: str = "f32"
     seed: int = 0
@@ -61,15 +63,7 @@ class Job:
             if not (known or usable or (name == "loss" and value is None)):
                 made = f"an object, {value.__qualname__}(...)" if isinstance(value, type) else FUNCTIONS[name]
                 raise TypeError(f"{trainer}: {name} is {value!r:.80}; pass one of cb.{name.title()}Kind, or {made}")
-        if self.schedule is not None:
-            try:
-                float(self.schedule(0))
-            except Exception as error:  # whatever a function of something else raises
-                raise TypeError(
-                    f"{trainer}: schedule is {self.schedule!r:.80}, which gives no factor for 0 updates ({error}); "
-                    "schedulers of torch are not supported: pass a function of the number of updates, as for LambdaLR: "
-                    "lambda n: min(1.0, (n + 1) / 100)"
-                ) from error
+        _check_loss(self.loss, trainer)
         clip = self.gradient_clip
         if clip is not None and not (0 < clip <= sys.float_info.max or clip == math.inf):
             raise ValueError(f"{trainer}: gradient_clip is {self.gradient_clip}; it is a norm above 0, or None")
@@ -78,20 +72,26 @@ class Job:
         if self.precision not in PRECISIONS:
             raise ValueError(f"{trainer}: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
 
-    def factor(self, updates: int) -> float:
-        """Factor of the step size after so many updates.
+    def for_hosts(self, threads: int | None) -> Self:
+        """The same job with that number of threads, and without the schedule, which stays in the application."""
+        return replace(self, threads=threads, schedule=None)
 
-        Raises:
-            ValueError: The schedule gave something else.
-        """
-        factor = 1.0 if self.schedule is None else float(self.schedule(updates))
-        if not 0 <= factor < math.inf:
-            raise ValueError(f"schedule gave {factor} for update {updates}; it is a finite factor, at least 0")
-        return factor
 
-    def with_threads(self, threads: int | None) -> Self:
-        """The same job with that number of threads."""
-        return replace(self, threads=threads)
+def _check_loss(loss: Any, trainer: str) -> None:
+    """Refuse losses whose parts do not add up, and weights that would not be trained."""
+    named = getattr(loss, "keywords", None) or {}
+    if "sum" in (getattr(loss, "reduction", None), named.get("reduction")):
+        raise ValueError(
+            f"{trainer}: loss is {loss!r:.80} with reduction='sum'; a step needs the mean over the samples: use "
+            "reduction='mean', and multiply the step size by the number of samples of a batch"
+        )
+    if hasattr(loss, "named_parameters"):
+        own = [name for name, one in loss.named_parameters() if one.requires_grad]
+        if own:
+            raise ValueError(
+                f"{trainer}: loss is {loss!r:.80}, whose parameter {own[0]!r} would not be trained; make it a part of "
+                "the model, which gives its loss itself then (loss=None)"
+            )
 
 
 def _is_kind(value: type) -> bool:

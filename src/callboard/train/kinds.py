@@ -1,9 +1,13 @@
 """``OptimizerKind`` and ``LossKind``: the usual update rules and losses by name, for jobs that travel to devices."""
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from callboard.train.replicas.eager import as_eager, spare_compiler
 
@@ -17,11 +21,13 @@ __all__ = [
     "loss_of",
     "optimizer_of",
     "refuse",
+    "share_of",
+    "weight_of",
 ]
 
 
 class OptimizerKind:
-    """The update rules by name; any other is a function: ``optimizer=lambda parameters: torch.optim.LBFGS(...)``."""
+    """The update rules by name; any other is a function: ``optimizer=lambda parameters: torch.optim.RMSprop(...)``."""
 
     @dataclass(frozen=True)
     class Sgd:
@@ -71,7 +77,8 @@ class LossKind:
     """The losses by name, each the mean over the samples; any other is a function of outputs and targets.
 
     The function's result must be a mean over the samples, as these are: a step weighs the parts of a batch by their
-    numbers of samples.
+    numbers of samples. The means of torch's cross entropies leave out ignored targets, and divide by the weights of
+    classes: parts are weighed by these then.
     """
 
     @dataclass(frozen=True)
@@ -188,6 +195,53 @@ def loss_of(kind: Loss) -> Callable[[Any, Any], Any]:
 def class_numbers(targets: Any) -> Any:
     """Targets of a cross entropy: whole numbers of any dtype as i64, probabilities as they are."""
     return targets if targets.is_floating_point() else targets.long()
+
+
+def weight_of(kind: Loss | None, batch: Any, rows: int) -> float:
+    """What the mean of a loss divides by, up to a factor that is the same for all parts of a batch.
+
+    Args:
+        kind: The loss.
+        batch: With targets as an array of the host.
+        rows: Its samples.
+
+    Returns:
+        The number of samples; for torch's cross entropies of class numbers that of the targets that are not ignored, or
+        the weights of their classes.
+    """
+    found = None if kind is None else _ignored_and_weights(kind)
+    targets = batch[1] if found is not None and isinstance(batch, tuple) and len(batch) == 2 else None
+    if found is None or not isinstance(targets, np.ndarray) or targets.dtype.kind == "f":
+        return rows
+    ignored, weights = found
+    counted = targets[targets != ignored]
+    if weights is None:
+        return int(counted.size)
+    of_classes = np.asarray(weights.detach().cpu(), "f8")
+    if counted.size and not 0 <= counted.min() <= counted.max() < len(of_classes):
+        return rows  # the loss refuses them
+    return float(of_classes[counted.astype("i8")].sum())
+
+
+def share_of(weight: float, total: float) -> float:
+    """The share of a part in the mean of the whole; NaN for a whole without weight, whose mean is not defined."""
+    return weight / total if total else math.nan
+
+
+def _ignored_and_weights(kind: Loss) -> tuple[int, Any] | None:
+    """The target that torch's cross entropy ignores, and the weights of its classes; None: another loss."""
+    torch: Any = sys.modules.get("torch")
+    if isinstance(kind, LossKind.CrossEntropy):
+        return -100, None
+    if torch is None:
+        return None
+    if type(kind) in (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss):
+        return kind.ignore_index, kind.weight  # type: ignore[union-attr]
+    named = kind.keywords if isinstance(kind, partial) and not kind.args else {}
+    function = kind.func if isinstance(kind, partial) and not kind.args else kind
+    if function in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss):
+        return named.get("ignore_index", -100), named.get("weight")
+    return None
 
 
 def loss_in(outputs: Any) -> Any:

@@ -57,6 +57,11 @@ class Kept(NamedTuple):
         return self.parts[0].step
 
     @property
+    def updates(self) -> int:
+        """Steps done that were not skipped."""
+        return self.parts[0].updates
+
+    @property
     def nbytes(self) -> int:
         """Of all arrays."""
         return sum(array.nbytes for part in self.parts for array in part.arrays)

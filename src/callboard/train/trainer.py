@@ -233,14 +233,16 @@ class Trainer(Steps):
             members.begun = self._done + 1
             try:
                 await self._load(members)
+                await self._follow(members, state.updates)
             except BaseException as error:  # of another model, or cancelled: a part of it may be loaded
                 self._snapshots.take(before)
                 if isinstance(error, AccelError) or not isinstance(error, Exception):
                     raise
                 raise RuntimeError(
-                    f"{folder}: the checkpoint does not fit; it is damaged, or of another model or optimizer: "
-                    f"{type(error).__name__}: {error}"
+                    f"{folder}: the checkpoint does not fit; it is damaged, or of another model, optimizer or "
+                    f"schedule: {type(error).__name__}: {error}"
                 ) from error
             members.begun = 0
-            self._done, self.cursor, self.resumed = state.step, cursor, cursor
+            self._done, self._updates = state.step, state.updates
+            self.cursor = self.resumed = cursor
         return state.step

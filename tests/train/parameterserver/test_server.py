@@ -48,14 +48,17 @@ def gradients(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def plain(several: list[dict[str, Any]], optimizer: Any) -> dict[str, Any]:
+def plain(several: list[dict[str, Any]], optimizer: Any, schedule: Any = None) -> dict[str, Any]:
     """What torch gives for these gradients."""
     weights = {name: torch.nn.Parameter(torch.tensor(one)) for name, one in FIRST.items()}
     rule = optimizer_of(optimizer, list(weights.values()))
+    scheduler = None if schedule is None else schedule(rule)
     for one in several:
         for name, weight in weights.items():
             weight.grad = torch.as_tensor(one[name])
         rule.step()
+        if scheduler is not None:
+            scheduler.step()
     return {name: weight.detach().numpy() for name, weight in weights.items()}
 
 
@@ -90,6 +93,45 @@ async def test_one_worker_is_torch_bit_for_bit(pair: list[cb.Device], optimizer:
     async with server(pair[:shards], optimizer=optimizer) as training:
         found = await pushed(training, several)
     assert equal(found, plain(several, optimizer))
+
+
+def one_cycle(optimizer: Any) -> Any:
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=20)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+async def test_a_scheduler_of_torch_follows_the_updates(pair: list[cb.Device], shards: int, tmp_path: Path) -> None:
+    several = gradients(20)
+    async with server(pair[:shards], optimizer=MOMENTUM, schedule=one_cycle) as training:
+        await pushed(training, several[:8])
+        await training.save(tmp_path)
+    async with server(pair[:shards], optimizer=MOMENTUM, schedule=one_cycle) as training:
+        await training.resume(tmp_path)
+        found = await pushed(training, several[8:], 8)
+    assert equal(found, plain(several, MOMENTUM, one_cycle))
+
+
+async def test_a_schedule_by_the_number_of_updates(pair: list[cb.Device]) -> None:
+    several = gradients(6)
+    async with server(pair, optimizer=MOMENTUM, schedule=lambda updates: 1 / (1 + updates)) as training:
+        found = await pushed(training, several)
+        with pytest.raises(TypeError, match=r"schedule is ReduceLROnPlateau.*follows the evaluations of fit"):
+            server(pair, schedule=cb.ReduceLROnPlateau())
+    assert equal(
+        found, plain(several, MOMENTUM, lambda rule: torch.optim.lr_scheduler.LambdaLR(rule, lambda n: 1 / (1 + n)))
+    )
+
+
+async def test_a_scheduler_that_has_ended_fails_the_push(pair: list[cb.Device]) -> None:
+    several = gradients(3)
+    async with server(
+        pair, schedule=lambda rule: torch.optim.lr_scheduler.OneCycleLR(rule, 0.1, total_steps=1, cycle_momentum=False)
+    ) as training:
+        before = await pushed(training, several[:2])
+        with pytest.raises(ValueError, match="number of total steps is 1"):
+            await training.push("a", 2, several[2], 2)
+        assert training.version == 2
+        assert equal(await weights_of(training), before)
 
 
 async def test_pulls_of_one_version_share_its_arrays_and_later_ones_change_none(pair: list[cb.Device]) -> None:

@@ -11,6 +11,7 @@ from callboard.device.client.handle import Device
 from callboard.train.kinds import Optimizer
 from callboard.train.parameterserver.layout import Part, Piece
 from callboard.train.parameterserver.shard import Shard
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.states import State
 
 __all__ = ["Keeper"]
@@ -44,7 +45,7 @@ class Keeper:
         self._devices = list(devices)
         self._every = every
         self._kept: State | list[Any] = arrays
-        self._since: list[tuple[int, list[Part], float]] = []
+        self._since: list[tuple[int, list[Part], Rates]] = []
         self._is_ahead = False
         self._shard = self._devices[0].actor_of(self._props)
 
@@ -53,13 +54,13 @@ class Keeper:
         await self._call(0, Shard.weights, [])
         self.losses = 0
 
-    async def update(self, version: int, parts: list[Part], factor: float) -> None:
+    async def update(self, version: int, parts: list[Part], rates: Rates) -> None:
         """Make this version from the one before. It counts once it is kept."""
-        await self._call(version - 1, Shard.update, parts, factor, goal=version)
+        await self._call(version - 1, Shard.update, parts, rates, goal=version)
 
-    def keep(self, version: int, parts: list[Part], factor: float) -> None:
+    def keep(self, version: int, parts: list[Part], rates: Rates) -> None:
         """Every shard has made this version."""
-        self._since.append((version, parts, factor))
+        self._since.append((version, parts, rates))
 
     @property
     def is_due(self) -> bool:
@@ -82,6 +83,11 @@ class Keeper:
     async def weights(self, version: int, chosen: list[tuple[int, Any]] | None = None) -> list[Any]:
         """See :meth:`.Shard.weights`."""
         found: list[Any] = await self._call(version, Shard.weights, chosen)
+        return found
+
+    async def groups(self, version: int) -> Groups:
+        """See :meth:`.Shard.groups`."""
+        found: Groups = await self._call(version, Shard.groups)
         return found
 
     async def state(self, version: int) -> State:

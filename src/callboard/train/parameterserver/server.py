@@ -25,6 +25,8 @@ from callboard.train.parameterserver.receipts import Receipt, Receipts
 from callboard.train.parameterserver.sharded import Sharded
 from callboard.train.parameterserver.stats import ServerStats, WorkerStats
 from callboard.train.parameterserver.window import Push, Window
+from callboard.train.running.plateau import ReduceLROnPlateau
+from callboard.train.running.schedule import Schedule
 
 __all__ = ["AsyncParameterServer", "Weights"]
 
@@ -64,6 +66,7 @@ class AsyncParameterServer(Handle):
     Args:
         weights: The first weights: arrays or tensors of floating-point numbers, by name.
         optimizer: One of :class:`.OptimizerKind`, or a function from parameters to a torch optimizer.
+        schedule: Of the step size, by the number of updates; see :class:`.Job`, but no :class:`.ReduceLROnPlateau`.
         consistency: One of :class:`.Consistency`: which workers wait for which.
         max_staleness: A push for weights that have had more updates since is refused with :class:`.StaleGradient`;
             None: any is taken.
@@ -83,6 +86,7 @@ class AsyncParameterServer(Handle):
         weights: Mapping[str, Any],
         *,
         optimizer: Optimizer,
+        schedule: Callable[[Any], Any] | None = None,
         consistency: Rule = Consistency.Ssp(),  # noqa: B008  # frozen
         max_staleness: int | None = None,
         devices: Sequence[Device | str] = ("auto",),
@@ -107,7 +111,13 @@ class AsyncParameterServer(Handle):
                 raise ValueError(f"{_NAME}: {name} is {least}; it is at least 1")
         if not lease > 0:
             raise ValueError(f"{_NAME}: lease is {lease}; it is a time in seconds above 0")
+        if isinstance(schedule, ReduceLROnPlateau):
+            raise TypeError(
+                f"{_NAME}: schedule is {schedule!r:.80}, which follows the evaluations of fit; pass a function of the "
+                "number of updates, or one that makes a scheduler of torch"
+            )
         self._optimizer = optimizer
+        self._schedule = Schedule(schedule, optimizer, _NAME)
         self._rule = consistency
         self._max_staleness = max_staleness
         self._workers = tuple(workers)
@@ -131,6 +141,7 @@ class AsyncParameterServer(Handle):
             devices = await self._opened.open()
             self._shards = Sharded(self._first, self._optimizer, devices, self._every)
             await self._shards.start()
+            await self._follow(self._shards)
             for worker in self._workers:
                 self._clocks.hear(worker, _now())
         except BaseException:  # also a cancelled start gives its devices back
@@ -311,6 +322,7 @@ class AsyncParameterServer(Handle):
             shards.take(saved.states)
             self._version, self._latest = saved.version, None
             self._receipts.restore(saved.pushes, saved.version)
+            await self._follow(shards)
         return saved.version
 
     # -- pushes --------------------------------------------------------------------------------------------------------
@@ -349,8 +361,9 @@ class AsyncParameterServer(Handle):
                 if isinstance(self._rule, Consistency.Asp) and self._rule.scaled:
                     factor = sum(1 / (1 + push.staleness) for push in taken) / len(taken)
                 try:
-                    await self._shards.update(self._version + 1, [push.gradients for push in taken], factor)
-                except Exception as error:  # of the optimizer or a device: the answer of these pushes
+                    rates = self._schedule.rates(self._version, factor)
+                    await self._shards.update(self._version + 1, [push.gradients for push in taken], rates)
+                except Exception as error:  # of the schedule, the optimizer or a device: the answer of these pushes
                     _log.warning("an update with %d pushes failed: %s", len(taken), error)
                     for push in taken:
                         push.error = error
@@ -360,6 +373,11 @@ class AsyncParameterServer(Handle):
                     for push in taken:
                         push.made = self._version
                 self._changed()
+
+    async def _follow(self, shards: Sharded) -> None:
+        """Have a scheduler of torch go on from this version."""
+        if self._schedule.follows:
+            await asyncio.to_thread(self._schedule.begin, await shards.groups(self._version), self._version)
 
     def _checked(self, worker: Hashable, gradients: Any, version: Any) -> Push:
         if not isinstance(version, int) or not 0 <= version <= self._version:

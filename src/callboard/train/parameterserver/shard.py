@@ -6,6 +6,7 @@ from typing import Any
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.kinds import Optimizer, optimizer_of
 from callboard.train.parameterserver.layout import Piece
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Shard"]
@@ -41,6 +42,7 @@ class Shard(ResidentActor):
         ]
         self._optimizer = optimizer_of(self._kind, self._weights)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._groups = Groups.of(self._optimizer)
         self._version = -1
 
     def begin(self, arrays: list[Any]) -> int:
@@ -50,13 +52,13 @@ class Shard(ResidentActor):
         self._version = 0
         return 0
 
-    def update(self, version: int, parts: list[Any], factor: float) -> int | None:
+    def update(self, version: int, parts: list[Any], rates: Rates) -> int | None:
         """Make this version from the one before.
 
         Args:
             version: The new one. If it is here already, nothing happens.
             parts: See :data:`.Part`. A weight without one stays, as in torch.
-            factor: Of the step size.
+            rates: The step sizes.
         """
         if self._version == version:
             return version
@@ -67,8 +69,8 @@ class Shard(ResidentActor):
             weight.grad = None
         for at, rows, values in parts:
             self._weights[at].grad = self._gradient(self._weights[at], rows, values)
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * factor
+        for group, own in zip(self._optimizer.param_groups, rates.of(self._rates), strict=True):
+            group.update(own)
         self._optimizer.step()
         for weight in self._weights:
             weight.grad = None
@@ -90,6 +92,10 @@ class Shard(ResidentActor):
             weight = self._weights[at].detach()
             found.append(self._ctx.host(weight if rows is None else weight[self._tensor(rows)]))
         return found
+
+    def groups(self, version: int) -> Groups | None:
+        """The optimizer as it was before the first update."""
+        return None if self._version != version else self._groups.beginning_with(map(float, self._rates))
 
     def state(self, version: int) -> State | None:
         """Copies of the weights and of the optimizer's state."""

@@ -14,6 +14,7 @@ from callboard.train.parameterserver.gradients import Gradients, mean
 from callboard.train.parameterserver.keeper import Keeper
 from callboard.train.parameterserver.layout import Layout
 from callboard.train.replicas.calls import every
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.states import State
 
 __all__ = ["Sharded"]
@@ -55,19 +56,20 @@ class Sharded:
         """How often a shard was brought up to date."""
         return sum(keeper.losses for keeper in self._keepers)
 
-    async def update(self, version: int, several: list[Gradients], factor: float) -> None:
+    async def update(self, version: int, several: list[Gradients], rates: Rates) -> None:
         """Make this version from the one before, with the mean of several gradients."""
         merged = mean(several)
         parts = self.layout.parts(merged)
-        pairs = list(zip(self._keepers, parts, strict=True))
+        settings = [rates.only(at) for at in range(len(self._keepers))]
+        made = list(zip(self._keepers, parts, settings, strict=True))
         try:
-            await every(keeper.update(version, own, factor) for keeper, own in pairs)
+            await every(keeper.update(version, own, sizes) for keeper, own, sizes in made)
         except BaseException:  # some may have made it
             for keeper in self._keepers:
                 keeper.roll_back()
             raise
-        for keeper, own in pairs:
-            keeper.keep(version, own, factor)
+        for keeper, own, sizes in made:
+            keeper.keep(version, own, sizes)
         if self._keepers[0].is_due:
             try:
                 await every(keeper.snapshot(version) for keeper in self._keepers)
@@ -82,6 +84,10 @@ class Sharded:
             for keeper, own in zip(self._keepers, chosen, strict=True)
         )
         return self.layout.gather(found, chosen, rows)
+
+    async def groups(self, version: int) -> list[Groups]:
+        """The optimizer of each shard as it was before the first update."""
+        return await every(keeper.groups(version) for keeper in self._keepers)
 
     async def states(self, version: int) -> list[State]:
         """The state of each shard."""

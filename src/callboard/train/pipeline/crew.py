@@ -9,7 +9,8 @@ from typing import Any
 from callboard.actors.props import Props
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
-from callboard.train.batches import Batch, rows_of
+from callboard.train.batches import Batch
+from callboard.train.kinds import share_of
 from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished
 from callboard.train.pipeline.passage import Passage
 from callboard.train.pipeline.plans import MicroBatch, Plan
@@ -22,6 +23,7 @@ from callboard.train.pipeline.worker import Worker
 from callboard.train.replicas.calls import every
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.replica import Update
 from callboard.train.states import Kept, State, check_alike
 
@@ -102,20 +104,25 @@ class Crew(Participants[Worker]):
         check_alike(states)
         return Kept(states, self._stages)
 
-    async def take(self, number: int, batch: Batch, factor: float) -> Update:
+    async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         try:
-            finished = await self._passed(number, self._cut(batch))
-            loss = sum(one.loss for one in finished) / rows_of(batch)
+            micros = self._cut(batch)
+            finished = await self._passed(number, micros)
+            loss = share_of(sum(one.loss for one in finished), sum(one.weight for one in micros))
             self.micros = tuple(one.micros for one in finished)
             norm = math.sqrt(math.fsum(norm * norm for one in finished for norm in one.norms))
             self.begun = max(self.begun, number)
             updates: list[Update] = await every(
-                worker.call(Worker.update, number, factor, norm, loss) for worker in self.actors
+                worker.call(Worker.update, number, rates, norm, loss) for worker in self.actors
             )
         except BaseException:  # also a cancelled step leaves stages apart
             self.doubt()
             raise
         return _of_all(updates)
+
+    async def groups(self) -> list[Groups]:
+        per_worker: list[dict[int, Groups]] = await every(worker.call(Worker.groups) for worker in self.actors)
+        return [per_worker[rank][stage] for stage, rank in enumerate(self.placed)]
 
     async def flops(self, batch: Batch) -> float:
         first = self._cut(batch)[:1]

@@ -48,7 +48,7 @@ class Passage:
         self._micros = micros
         self._step = step
         self._begin = count, evaluating
-        self._total = sum(one.rows for one in micros)
+        self._total = sum(one.weight for one in micros)
         self._last = len(crew.placed) - 1
         self._split = any(action.kind is Kind.INPUT for row in table for action in row)
         self._made: dict[Action, asyncio.Future[Reply[Any]]] = {}
@@ -118,7 +118,7 @@ class Passage:
         args = [self._crew.beside(one, stage) for one in row]
         by_name = {name: self._crew.beside(one, stage) for name, one in named.items()}
         self._used[stage, micro] = [*args, *by_name.values()]
-        last = (batch.targets, batch.rows, self._total) if stage == self._last else None
+        last = (batch.targets, batch.rows, batch.weight, self._total) if stage == self._last else None
         return worker.call(Worker.forward, (self._step, stage, micro), args, by_name, last)
 
     async def _backward(

@@ -151,13 +151,15 @@ def _evaluating(model: Any, graph: Any) -> dict[Any, Any] | None:
 
     ``functional.dropout(x, training=self.training)`` is recorded with the value that ``training`` has.
     """
+    modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
         nodes = list(traced(model).nodes)
     except Exception:  # whatever the model does with what it is traced with
         return None
     finally:
-        model.train()
+        for part, mode in modes:
+            part.training = mode
     calls = [[(node.op, str(node.target), node.name) for node in some] for some in (graph.nodes, nodes)]
     return dict(zip(graph.nodes, nodes, strict=True)) if calls[0] == calls[1] else None
 

@@ -8,6 +8,8 @@ from callboard.train.kinds import optimizer_of
 from callboard.train.pipeline.backward import input_gradients, whole
 from callboard.train.pipeline.splitting import StageModule
 from callboard.train.replicas.buckets import Buckets
+from callboard.train.replicas.rates import Groups
+from callboard.train.replicas.trained import Trained
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Stage"]
@@ -38,15 +40,17 @@ class Stage:
     def __init__(self, number: int, part: StageModule, job: Job, device: Any) -> None:
         self.number = number
         self.ports = part.ports
-        self.module = part.module.to(device).train()
+        self.module = part.module.to(device)
+        self._trained = Trained(self.module)
         self._graphs = part.graphs
         self._job = job
         self._device = device
         self.parameters = [one for one in self.module.parameters() if one.requires_grad]
-        self._buffers = list(self.module.buffers())
+        self._buffers = self._trained.buffers
         self._buckets = Buckets(self.parameters)
         self._optimizer = optimizer_of(job.optimizer, self.parameters) if self.parameters else None
         self.rates = [group["lr"] for group in self._optimizer.param_groups] if self._optimizer else []
+        self._groups = Groups.of(self._optimizer)
         self.updates = 0
         self._before: list[Any] | None = None  # buffers at the beginning of the step that is open
         self._passed: dict[int, Passed] = {}
@@ -75,12 +79,13 @@ class Stage:
                     "of stages, each a torch.nn.Module"
                 )
             self.module.graph = self._graphs[training]
-        self.module.train(training)
+        self._trained.turn(training)
 
     def abandon(self) -> None:
         """Forget the step that is open: buffers such as running means are as before it."""
         self._passed.clear()
         self._rest.clear()
+        self._trained.settle()
         for buffer, value in zip(self._buffers, self._before or (), strict=False):
             buffer.copy_(value)
         self._before = None
@@ -143,22 +148,27 @@ class Stage:
         norms = foreach._foreach_norm(gradients) if gradients else []
         return [float(norm) for norm in torch.stack([one.double() for one in norms]).tolist()] if norms else []
 
-    def update(self, factor: float, scale: float) -> None:
+    def update(self, settings: list[dict[str, Any]], scale: float) -> None:
         """Take the step.
 
         Args:
-            factor: Of the step sizes.
+            settings: Of each group of parameters, with the step size.
             scale: Of the gradient.
         """
+        self._trained.settle()
         self._before = None
         self.updates += 1
         if self._optimizer is not None:
-            for group, rate in zip(self._optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * factor
+            for group, own in zip(self._optimizer.param_groups, settings, strict=True):
+                group.update(own)
             self._buckets.scale(scale)
             self._optimizer.step()
 
     # -- weights -------------------------------------------------------------------------------------------------------
+
+    def groups(self) -> Groups:
+        """The optimizer as it was before the first update."""
+        return self._groups.beginning_with(map(float, self.rates))
 
     def state(self, step: int, share: Callable[[Any], Any]) -> State:
         """Weights, the optimizer's state and what belongs to them, after the last step that is complete."""

@@ -84,7 +84,7 @@ class PipelineParallelTrainer(Trainer):
         micro_batch_size: int | None = None,
         trim: Callable[[Batch], Batch] | None = None,
         gradient_clip: float | None = None,
-        schedule: Callable[[int], float] | None = None,
+        schedule: Callable[[Any], Any] | None = None,
         precision: str = "f32",
         seed: int = 0,
         deterministic: bool = False,
@@ -108,7 +108,7 @@ class PipelineParallelTrainer(Trainer):
         job = Job(whole, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic)
         super().__init__(NAME, job, devices, not_finite, snapshot_every, flops_per_sample, peak_flops)
         self._cut = at, models, last
-        self._plan = Plan(pipeline_schedule, micro_batch_size, trim, loss is not None)
+        self._plan = Plan(pipeline_schedule, micro_batch_size, trim, loss)
 
     def _participants(self, job: Job) -> Crew:
         return Crew(Assigned(job, *self._cut, splits=self._plan.schedule == "zero-bubble"), self._plan)

@@ -10,7 +10,7 @@ from typing import Any
 
 from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
-from callboard.train.kinds import loss_in, loss_of
+from callboard.train.kinds import loss_in, loss_of, share_of
 from callboard.train.pipeline.backward import NEEDS
 from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished, Outputs
 from callboard.train.pipeline.routes import Ports
@@ -19,8 +19,10 @@ from callboard.train.pipeline.stage import Stage
 from callboard.train.pipeline.values import Value, arrived, on_its_way
 from callboard.train.replicas.measuring import Measures, added, measured
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
+from callboard.train.replicas.trained import into_training
 from callboard.train.states import State, pack
 
 __all__ = ["Worker"]
@@ -70,7 +72,7 @@ class Worker(ResidentActor):
             modules = {number: self._module(assigned.models[number], number) for number in own}
             parts = {number: StageModule(module, ports_of(module)) for number, module in modules.items()}
             return parts, parts[0].ports.inputs if 0 in parts else []
-        stages, entry = split(self._module(assigned.job.model, 0).train(), assigned.at)
+        stages, entry = split(into_training(self._module(assigned.job.model, 0)), assigned.at)
         return {number: stages[number] for number in own}, entry
 
     def _module(self, model: Any, number: int) -> Any:
@@ -128,14 +130,14 @@ class Worker(ResidentActor):
         place: tuple[int, int, int],
         args: list[Value],
         named: dict[str, Value],
-        last: tuple[Any, int, int] | None,
+        last: tuple[Any, int, float, float] | None,
     ) -> Outputs:
         """The outputs of a stage.
 
         Args:
             place: Numbers of the step, the stage and the micro-batch; they decide the random numbers.
             args, named: What it takes.
-            last: For the last stage: targets, samples of the micro-batch, and samples of the whole batch.
+            last: For the last stage: targets and samples of the micro-batch, its weight, and that of the whole batch.
         """
         with self._in_step():
             return self._forward(place, args, named, last)
@@ -145,7 +147,7 @@ class Worker(ResidentActor):
         place: tuple[int, int, int],
         args: list[Value],
         named: dict[str, Value],
-        last: tuple[Any, int, int] | None,
+        last: tuple[Any, int, float, float] | None,
     ) -> Outputs:
         torch, job = self._torch, self._assigned.job
         step, number, micro = place
@@ -167,15 +169,20 @@ class Worker(ResidentActor):
             stage.backward_from(micro, values)
         return Outputs(names, [self._sent(value, given, number + 1) for value in values])
 
-    def _ended(self, stage: Stage, micro: int, outputs: Any, targets: Any, count: int, total: int) -> Outputs:
-        """The last stage gave these outputs for ``count`` of ``total`` samples."""
+    def _ended(
+        self, stage: Stage, micro: int, outputs: Any, targets: Any, count: int, weight: float, total: float
+    ) -> Outputs:
+        """The last stage gave these outputs for so many samples, with ``weight`` of ``total``."""
         wanted = outputs if self._loss_of is None else self._on_device(targets)
         mean = self._mean_loss(outputs, wanted)
         if self._evaluating is not None:
-            self._measures.append(measured(self._evaluating.metrics, outputs, wanted, mean, count, self._collected))
+            self._measures.append(
+                measured(self._evaluating.metrics, outputs, wanted, mean, count, weight, self._collected)
+            )
         else:
-            stage.backward_from(micro, [mean * (count / total)])
-            self._loss += mean.detach().double() * count
+            counts = weight or not total  # else all targets are ignored
+            stage.backward_from(micro, [mean * share_of(weight, total) if counts else mean.new_zeros(())])
+            self._loss += mean.detach().double() * weight if counts else 0.0
         return Outputs(None, [])
 
     def _collected(self, own: Any) -> State:
@@ -216,29 +223,28 @@ class Worker(ResidentActor):
             loss = float(self._loss)
         return Finished(loss, norms, self._micros, self._flops)
 
-    def update(self, step: int, factor: float, norm: float, loss: float) -> Update:
+    def update(self, step: int, rates: Rates, norm: float, loss: float) -> Update:
         """Take the step, unless the norm of the whole gradient is not finite.
 
         Args:
             step: Its number.
-            factor: Of the step size, beside that of the schedule.
+            rates: The step sizes.
             norm: L2 norm of the gradient of the whole model.
             loss: Mean loss of the batch.
         """
-        job, lr = self._assigned.job, math.nan
-        factor *= job.factor(next(iter(self._stages.values())).updates)
-        clip = job.gradient_clip
+        clip, lr = self._assigned.job.gradient_clip, math.nan
         with self._in_step():
             self._open = False
         skipped = not math.isfinite(norm)
         for stage in self._stages.values():
-            if stage.rates and math.isnan(lr):
-                lr = stage.rates[0] * factor
+            settings = rates.of(stage.rates, stage.number)
+            if settings and math.isnan(lr):
+                lr = settings[0]["lr"]
             if skipped:
                 stage.abandon()
             else:
-                stage.update(factor, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
-        self._done = Update(step, norm, lr, skipped, loss)
+                stage.update(settings, 1.0 if clip is None else min(1.0, clip / (norm + 1e-6)))
+        self._done = Update(step, norm, lr, skipped, loss, self._updates())
         return self._done
 
     def done(self) -> Update:
@@ -299,6 +305,12 @@ class Worker(ResidentActor):
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
+    def groups(self) -> dict[int, Groups]:
+        """The optimizer of each stage as it was before the first update."""
+        if self._done.step < 0:
+            raise ContextLost("the stages of this device were made again, and have no weights yet")
+        return {number: stage.groups() for number, stage in self._stages.items()}
+
     def states(self) -> dict[int, State]:
         """The state of each stage, in host memory."""
         return {number: stage.state(self._done.step, self._ctx.host) for number, stage in self._stages.items()}
@@ -308,7 +320,10 @@ class Worker(ResidentActor):
         self._done, self._open = Update(-1), False
         for number, state in states.items():
             self._stages[number].load(state)
-        self._done = Update(step)
+        self._done = Update(step, updates=self._updates())
+
+    def _updates(self) -> int:
+        return next(iter(self._stages.values())).updates
 
 
 def _values(ports: Ports, outputs: Any, number: int) -> tuple[list[str] | None, list[Any]]:

@@ -13,7 +13,7 @@ from callboard.actors.errors import returned
 from callboard.device.protocol.residents.code import dumps, loads
 from callboard.train.states import State, unpack
 
-__all__ = ["LOSS", "Collecting", "Collectors", "Measures", "Metric", "added", "measured", "packed"]
+__all__ = ["LOSS", "WEIGHT", "Collecting", "Collectors", "Measures", "Metric", "added", "measured", "packed"]
 
 
 @runtime_checkable
@@ -36,12 +36,15 @@ Metric = Callable[[Any, Any], Any] | Collecting
 LOSS = "loss"
 """The name of the loss among the metrics."""
 
+WEIGHT = "weight of the loss"
+"""The name of what the sum of the losses is divided by."""
+
 
 class Measures(msgspec.Struct, frozen=True):
     """What an evaluation gave of some samples.
 
     Attributes:
-        sums: Loss and metrics, each multiplied by the number of samples.
+        sums: Metrics, each multiplied by the number of samples, the loss, multiplied by its weight, and this weight.
         collected: Outputs and targets, if there are objects to take them.
     """
 
@@ -57,8 +60,8 @@ def packed(metrics: Mapping[str, Metric] | None) -> bytes:
     """
     given = metrics or {}
     for name, metric in given.items():
-        if type(name) is not str or name == LOSS:
-            raise ValueError(f"metrics has the name {name!r}; use a text that is not {LOSS!r}")
+        if type(name) is not str or name in (LOSS, WEIGHT):
+            raise ValueError(f"metrics has the name {name!r}; use a text that is neither {LOSS!r} nor {WEIGHT!r}")
         if not callable(metric) and not isinstance(metric, Collecting):
             what = "pass a function of outputs and targets, or an object with reset, update and compute"
             raise TypeError(f"metrics[{name!r}] is {metric!r:.80}; {what}")
@@ -76,7 +79,7 @@ def _unpacked(code: bytes) -> tuple[Mapping[str, Callable[[Any, Any], Any]], boo
 
 
 def measured(
-    code: bytes, outputs: Any, targets: Any, loss: Any, count: int, pack: Callable[[Any], State] | None
+    code: bytes, outputs: Any, targets: Any, loss: Any, count: int, weight: float, pack: Callable[[Any], State] | None
 ) -> Measures:
     """Loss and metrics of some samples.
 
@@ -85,6 +88,7 @@ def measured(
         outputs, targets: What the metrics are called with.
         loss: Mean loss of the samples.
         count: Their number.
+        weight: See :func:`.weight_of`.
         pack: Packs tensors of the device for the host; None: another device has the same.
 
     Raises:
@@ -92,7 +96,7 @@ def measured(
         ValueError: A number that no float can hold, or a metric that changed what the next one gets.
     """
     functions, collects = _unpacked(code)
-    sums = {LOSS: float(loss) * count}
+    sums = {LOSS: float(loss) * weight if weight else 0.0, WEIGHT: weight}
     for name, metric in functions.items():
         before = list(_versions((outputs, targets)))
         value = metric(outputs, targets)

@@ -10,9 +10,11 @@ from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
+from callboard.train.kinds import Loss, weight_of
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import Kept, State, check_alike, merged
 
@@ -27,12 +29,14 @@ class Members(Participants[Replica]):
 
     Args:
         props: Makes a replica.
+        loss: Weighs the parts of a batch.
         partial: Each has the optimizer's state of some parameters only.
     """
 
-    def __init__(self, props: Props[Replica], *, partial: bool = False) -> None:
+    def __init__(self, props: Props[Replica], loss: Loss | None, *, partial: bool = False) -> None:
         super().__init__()
         self._props = props
+        self._loss = loss
         self._partial = partial
         self._number: int | None = None  # of the communicator that they share
 
@@ -133,12 +137,12 @@ class Members(Participants[Replica]):
         """What each replica computes of a batch."""
         return [part(batch, share) for share in shares(rows_of(batch), len(self.actors))]
 
-    async def take(self, number: int, batch: Batch, factor: float) -> Update:
+    async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         """Take a step: each replica computes its part, and makes the same update."""
         before, self.begun = self.begun, max(self.begun, number)
-        rows, parts = rows_of(batch), self._parts(batch)
+        total, parts = weight_of(self._loss, batch, rows_of(batch)), self._parts(batch)
         pairs = zip(self.actors, parts, strict=True)
-        calls = (replica.call(Replica.take, number, rows, own, factor) for replica, own in pairs)
+        calls = (replica.call(Replica.take, number, total, own, rates) for replica, own in pairs)
         try:
             steps: list[Taken] = await together(calls, self._abort)
         except (ContextLost, DeviceStopped):
@@ -183,6 +187,9 @@ class Members(Participants[Replica]):
         parts: list[State] = await every(calls)
         check_alike(parts)
         return await asyncio.to_thread(merged, parts)
+
+    async def groups(self) -> list[Groups]:
+        return [await self.actors[0].call(Replica.groups)]
 
     async def flops(self, batch: Batch) -> float:
         few = part(batch, shares(rows_of(batch), len(self.actors))[0])

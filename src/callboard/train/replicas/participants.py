@@ -13,6 +13,7 @@ from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
 from callboard.train.replicas.measuring import Measures
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.replica import Update
 from callboard.train.running.laps import Laps
 from callboard.train.states import Kept, State
@@ -95,8 +96,8 @@ class Participants(abc.ABC, Generic[A]):
         """Bring all to one state, now that they are ready; see :meth:`agree`."""
 
     @abc.abstractmethod
-    async def take(self, number: int, batch: Batch, factor: float) -> Update:
-        """Take a step, whose size is multiplied by the factor.
+    async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
+        """Take a step of these sizes.
 
         Raises:
             ContextLost, DeviceStopped: A device was lost.
@@ -132,6 +133,14 @@ class Participants(abc.ABC, Generic[A]):
     @abc.abstractmethod
     async def state(self) -> State:
         """The state of the whole model, in host memory, as one device would have it."""
+
+    @abc.abstractmethod
+    async def groups(self) -> list[Groups]:
+        """The optimizers as they were before the first update; for a model in stages, that of each stage.
+
+        Raises:
+            ContextLost, DeviceStopped: A device was lost.
+        """
 
     @abc.abstractmethod
     async def flops(self, batch: Batch) -> float:

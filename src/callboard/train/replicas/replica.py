@@ -15,13 +15,15 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
-from callboard.train.kinds import loss_in, loss_of, optimizer_of
+from callboard.train.kinds import loss_in, loss_of, optimizer_of, share_of, weight_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.measuring import Measures, added, measured
 from callboard.train.replicas.randomness import building, seed_of, seeded
+from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.reducer import Reducer
 from callboard.train.replicas.rehearsal import rehearse
+from callboard.train.replicas.trained import Trained
 from callboard.train.states import State, pack, unpack
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Update(msgspec.Struct, frozen=True):
         lr: Step size.
         skipped: The gradient was not finite.
         loss: Mean loss of the samples of the whole batch.
+        updates: Steps done that were not skipped.
     """
 
     step: int
@@ -46,6 +49,7 @@ class Update(msgspec.Struct, frozen=True):
     lr: float = math.nan
     skipped: bool = False
     loss: float = math.nan
+    updates: int = 0
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -104,16 +108,18 @@ class Replica(ResidentActor):
 
     def _use(self, model: Any) -> None:
         """Train this model."""
-        self._model = model.to(self._device).train()
+        self._model = model.to(self._device)
+        self._trained = Trained(self._model)
         parameters = [one for one in model.parameters() if one.requires_grad]
         if not parameters:
             raise ValueError("the model has no parameter that requires a gradient; there is nothing to train")
         self._dtype = parameters[0].dtype
         self._parameters = parameters
-        self._buffers = list(model.buffers())
+        self._buffers = self._trained.buffers
         self._buckets, self._averages = self._new_buckets()
         self._optimizer = optimizer_of(self._job.optimizer, parameters)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._groups = Groups.of(self._optimizer)
         self._updates = 0
         self._done = Update(-1)
         self._before: tuple[int, list[Any]] = (0, [])
@@ -142,14 +148,14 @@ class Replica(ResidentActor):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def take(self, step: int, total: int, batch: Batch, factor: float) -> Taken:
+    def take(self, step: int, total: float, batch: Batch, rates: Rates) -> Taken:
         """Take a step together with the other replicas: add the gradients up, and make the update.
 
         Args:
             step: Number of the step; with that of the replica, it decides the random numbers.
-            total: Samples of the whole batch.
+            total: Weight of the whole batch, see :func:`.weight_of`.
             batch: This replica's samples; may be none.
-            factor: Of the step size, beside that of the schedule.
+            rates: The step sizes.
         """
         began = time.perf_counter_ns()
         self._restore(step)
@@ -161,12 +167,12 @@ class Replica(ResidentActor):
         micros = (time.perf_counter_ns() - began) // 1000
         whole = self._torch.full((1,), loss, dtype=self._torch.float64, device=self._device)
         self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
-        return Taken(self._updated(step, factor, self._buckets.norm(), float(whole) / total), micros)
+        return Taken(self._updated(step, rates, self._buckets.norm(), share_of(float(whole), total)), micros)
 
     def _passes(
-        self, total: int, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, total: float, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> float:
-        """Forward and backward pass, with the gradients in the buckets; the sum of the samples' losses.
+        """Forward and backward pass, with the gradients in the buckets; the sum of the losses, each by its weight.
 
         Args:
             total, batch: See :meth:`take`.
@@ -179,11 +185,15 @@ class Replica(ResidentActor):
             left -= count
             with self._autocast():
                 mean = self._mean_loss(some)
+            weight = weight_of(self._job.loss, some, count)
+            if total and not weight:
+                continue  # all targets are ignored
             watched = nullcontext() if left else last()
             with watched, torch.autograd.set_multithreading_enabled(False):  # collectives are called by this thread
-                (mean * (count / total)).backward()
-            loss += mean.detach().double() * count
+                (mean * share_of(weight, total)).backward()
+            loss += mean.detach().double() * weight
         self._buckets.collect()
+        self._trained.settle()
         self._averages.collect()
         return float(loss)
 
@@ -212,16 +222,17 @@ class Replica(ResidentActor):
         seeded(seed_of(self._job.seed, "evaluation", step))
         parts = []
         collect = self._collected if self._collects else None
-        self._model.eval()
+        self._trained.turn(False)
         try:
             with self._torch.no_grad():
                 for some, count in self._micro_batches(batch):
                     with self._autocast():
                         outputs, targets, loss = self._forward(some)
                         outputs = self._whole_outputs(outputs)
-                        parts.append(measured(metrics, outputs, targets, loss, count, collect))
+                        weight = weight_of(self._job.loss, some, count)
+                        parts.append(measured(metrics, outputs, targets, loss, count, weight, collect))
         finally:
-            self._model.train()
+            self._trained.turn(True)
         return added(parts)
 
     @property
@@ -243,18 +254,18 @@ class Replica(ResidentActor):
         before = [buffer.clone() for buffer in self._buffers]
         with FlopCounterMode(display=False) as counter:
             self._mean_loss(batch).backward()
+        self._trained.settle()
         for buffer, value in zip(self._buffers, before, strict=True):
             buffer.copy_(value)
         return float(counter.get_total_flops()) / max(1, rows_of(batch))
 
-    def _updated(self, step: int, factor: float, norm: float, loss: float) -> Update:
+    def _updated(self, step: int, rates: Rates, norm: float, loss: float) -> Update:
         """Take the step with the gradients in the buckets, which have this norm, after this mean loss."""
-        factor *= self._job.factor(self._updates)
-        lr = [rate * factor for rate in self._rates]
+        settings = rates.of(self._rates)
         skipped = not math.isfinite(norm)
         if not skipped:
-            for group, rate in zip(self._optimizer.param_groups, lr, strict=True):
-                group["lr"] = rate
+            for group, own in zip(self._optimizer.param_groups, settings, strict=True):
+                group.update(own)
             if self._job.gradient_clip is not None:
                 self._buckets.scale(min(1.0, self._job.gradient_clip / (norm + 1e-6)))
             self._done = Update(-1)  # of no step, if it fails midway
@@ -264,7 +275,7 @@ class Replica(ResidentActor):
             self._restore(step)  # running means of what was not finite
             self._averages.collect()
         self._averages.spread()
-        self._done = Update(step, norm, lr[0], skipped, loss)
+        self._done = Update(step, norm, settings[0]["lr"], skipped, loss, self._updates)
         self._before = (0, [])
         return self._done
 
@@ -303,6 +314,7 @@ class Replica(ResidentActor):
 
     def _restore(self, step: int) -> None:
         """Buffers as they were before the step, if it began already."""
+        self._trained.settle()
         begun, before = self._before
         if begun == step:
             for buffer, value in zip(self._buffers, before, strict=True):
@@ -316,6 +328,12 @@ class Replica(ResidentActor):
         """Take the weights that the model was built with."""
         self._done = Update(0)
         return self._done
+
+    def groups(self) -> Groups:
+        """The optimizer as it was before the first update."""
+        if self.done().step < 0:
+            raise ContextLost("the device was lost, and has no weights yet")
+        return self._groups.beginning_with(map(float, self._rates))
 
     def state(self, on_host: bool, weights: bool = True) -> State:
         """Weights, the optimizer's state and what belongs to them.
@@ -339,7 +357,7 @@ class Replica(ResidentActor):
         self._optimizer.load_state_dict(self._own(optimizer))
         self._rates = rates
         self._updates = state.updates
-        self._done = Update(state.step)
+        self._done = Update(state.step, updates=state.updates)
         self._before = (0, [])
         return self._done
 

@@ -1,6 +1,7 @@
 """``Snapshots``: what a trainer keeps in host memory for the case that every device is lost at once."""
 
 from callboard.train.batches import Batch
+from callboard.train.replicas.rates import Rates
 from callboard.train.states import Kept
 
 __all__ = ["Snapshots"]
@@ -31,7 +32,7 @@ class Snapshots:
             raise ValueError(f"snapshot_every is {every}; it is a number of steps, at least 1")
         self.state: Kept | None = None
         self._every = every
-        self._given: list[tuple[Batch, float]] = []
+        self._given: list[tuple[Batch, Rates]] = []
         self._seconds = 0.0
 
     def take(self, state: Kept) -> None:
@@ -40,9 +41,9 @@ class Snapshots:
         self._given.clear()
         self._seconds = 0.0
 
-    def keep(self, batch: Batch, factor: float, seconds: float) -> None:
-        """A step was done with this batch and this factor of its size, in so many seconds."""
-        self._given.append((batch, factor))
+    def keep(self, batch: Batch, rates: Rates, seconds: float) -> None:
+        """A step was done with this batch and these step sizes, in so many seconds."""
+        self._given.append((batch, rates))
         self._seconds += seconds
 
     def due(self, *, early: bool) -> bool:
@@ -56,6 +57,6 @@ class Snapshots:
         nbytes = 0 if self.state is None else self.state.nbytes
         return len(self._given) >= self._every or self._seconds >= SHARE * (COST + nbytes / SPEED)
 
-    def since(self, step: int) -> list[tuple[Batch, float]]:
-        """Batches and factors of the steps after ``step``."""
+    def since(self, step: int) -> list[tuple[Batch, Rates]]:
+        """Batches and step sizes of the steps after ``step``."""
         return [] if self.state is None else self._given[max(0, step - self.state.step) :]

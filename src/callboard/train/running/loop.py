@@ -60,6 +60,8 @@ async def fit(
         if bar is not None:
             ending.callback(bar.close)
         ending.callback(loggers.close)
+        if total is not None:
+            await trainer.foresee(total - trainer.steps)
         async for read in feed:
             if trainer.stopping or validation.over or trainer.steps >= most:
                 break

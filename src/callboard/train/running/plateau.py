@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["ReduceLROnPlateau"]
 
@@ -18,7 +19,8 @@ class ReduceLROnPlateau:
         factor: The step size is multiplied by this, above 0 and below 1.
         patience: After so many evaluations in a row that were not the best, and again after as many more.
         least: The product of all factors is at least this.
-        schedule: A schedule besides, by which the step size is multiplied, too (a warm-up); None: 1.
+        schedule: A schedule besides (a warm-up): a function of the number of updates, or a scheduler of torch; see
+            :class:`.Job`. None: the step size is that of the optimizer.
 
     Raises:
         ValueError: A number is out of its range.
@@ -27,7 +29,7 @@ class ReduceLROnPlateau:
     factor: float = 0.1
     patience: int = 10
     least: float = 0.0
-    schedule: Callable[[int], float] | None = None
+    schedule: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.factor < 1:
@@ -39,9 +41,9 @@ class ReduceLROnPlateau:
         if not (self.least >= 0 and math.isfinite(self.least)):
             raise ValueError(f"ReduceLROnPlateau: least is {self.least}; it is a finite factor, at least 0")
 
-    def __call__(self, updates: int) -> float:
-        """The factor of the step size beside that of the evaluations."""
-        return 1.0 if self.schedule is None else self.schedule(updates)
+    def __call__(self, given: Any) -> Any:
+        """What the schedule besides gives for a number of updates, or for an optimizer."""
+        return 1.0 if self.schedule is None else self.schedule(given)
 
     def after(self, factor: float, waited: int) -> float:
         """The factor of the evaluations, after one more.

@@ -23,9 +23,11 @@ from callboard.train.errors import NotFinite, TrainerClosed
 from callboard.train.job import Job
 from callboard.train.opening import Opened
 from callboard.train.replicas.participants import Participants
+from callboard.train.replicas.rates import Rates
 from callboard.train.replicas.replica import Update
 from callboard.train.replicas.snapshots import Snapshots
 from callboard.train.running.sampling import Cursor
+from callboard.train.running.schedule import Schedule
 from callboard.train.states import Kept, State
 from callboard.train.stats import StepRecovery, StepStats
 
@@ -74,12 +76,13 @@ class Steps(Handle):
             if value is not None and not 0 < value <= sys.float_info.max:
                 raise ValueError(f"{name}: {key} is {value}; it is a number above 0, or None")
         self._job = job
+        self._schedule = Schedule(job.schedule, job.optimizer, name)
         self._opened = Opened(name, devices)
         self._not_finite = not_finite
         self._snapshots = Snapshots(snapshot_every)
         self._members: Participants[Any] | None = None
         self._lock = asyncio.Lock()
-        self._done = 0
+        self._done = self._updates = 0
         self._skipped = 0
         self._flops = flops_per_sample
         self._peak = peak_flops
@@ -91,9 +94,10 @@ class Steps(Handle):
     async def __aenter__(self) -> Self:
         try:
             devices = await self._opened.open()
-            members = self._members = self._participants(self._job.with_threads(threads(devices)))
+            members = self._members = self._participants(self._job.for_hosts(threads(devices)))
             await members.change(devices)
             await self._until_agreed(members)
+            await self._follow(members, 0)
             await self._snapshot(members)
         except BaseException as error:  # also a cancelled start gives its devices back
             await self.close()
@@ -152,11 +156,11 @@ class Steps(Handle):
             members.laps.begin()
             await self._as_before(members)
             await self._count_flops(members, arrays)
-            factor = self.cursor.factor
-            update, repeats = await self._repeated(members, arrays, factor)
-            self._done += 1
+            rates = self._schedule.rates(self._updates, self.cursor.factor)
+            update, repeats = await self._repeated(members, arrays, rates)
+            self._done, self._updates = self._done + 1, update.updates
             stats = self._stats(members, update, arrays, (time.perf_counter_ns() - began) // 1000, repeats)
-            self._snapshots.keep(arrays, factor, stats.step_micros / 1e6)
+            self._snapshots.keep(arrays, rates, stats.step_micros / 1e6)
             if stats.skipped:
                 if self._not_finite == "roll_back":
                     undone = len(self._snapshots.since(0)) - 1
@@ -178,11 +182,11 @@ class Steps(Handle):
             await self._until_agreed(members)
             await self._opened.close_others()
 
-    async def _repeated(self, members: Participants[Any], batch: Batch, factor: float) -> tuple[Update, int]:
+    async def _repeated(self, members: Participants[Any], batch: Batch, rates: Rates) -> tuple[Update, int]:
         """The update, and how many losses came before it."""
         for repeats in itertools.count():
             try:
-                return await self._attempt(members, batch, factor), repeats
+                return await self._attempt(members, batch, rates), repeats
             except (ContextLost, DeviceStopped) as error:
                 members.laps.lap("noticed")
                 self._check_repeat(error, repeats)
@@ -191,13 +195,13 @@ class Steps(Handle):
                 raise
         raise AssertionError("unreachable")
 
-    async def _attempt(self, members: Participants[Any], batch: Batch, factor: float) -> Update:
+    async def _attempt(self, members: Participants[Any], batch: Batch, rates: Rates) -> Update:
         number = self._done + 1
         if not members.agreed:
             update = await self._agree(members)
             if update.step == number:  # a survivor took the step
                 return update
-        return await members.take(number, batch, factor)
+        return await members.take(number, batch, rates)
 
     async def _as_before(self, members: Participants[Any]) -> None:
         """All in the state after the last step, if one failed or was cancelled while it was being applied."""
@@ -220,8 +224,8 @@ class Steps(Handle):
         update = await members.agree(self._snapshots.state)
         given = self._snapshots.since(update.step)
         members.laps.repeat(len(given))
-        for number, (batch, factor) in zip(range(update.step + 1, self._done + 1), given, strict=False):
-            update = await members.take(number, batch, factor)
+        for number, (batch, rates) in zip(range(update.step + 1, self._done + 1), given, strict=False):
+            update = await members.take(number, batch, rates)
         return update
 
     def _check_repeat(self, error: Exception, repeats: int) -> None:
@@ -273,9 +277,25 @@ class Steps(Handle):
         state = self._snapshots.state
         assert state is not None  # taken when the trainer was opened
         self._snapshots.take(state.at(self._done))
+        self._updates = state.updates
         members.begun = self._done + 1
         await self._load(members)
         members.begun = 0
+
+    async def _follow(self, members: Participants[Any], updates: int) -> None:
+        """Have a scheduler of torch go on after so many updates, from the step sizes that the optimizers began with."""
+        if self._schedule.follows:
+            groups = await self._survived(members, members.groups)
+            await asyncio.to_thread(self._schedule.begin, groups, updates)
+
+    async def foresee(self, steps: int) -> None:
+        """Check that a scheduler of torch has step sizes for so many more steps.
+
+        Raises:
+            Exception: What the scheduler raised, with a note.
+        """
+        if self._schedule.follows:
+            await asyncio.to_thread(self._schedule.check, self._updates + steps)
 
     async def _load(self, members: Participants[Any]) -> None:
         """Give all the last snapshot."""

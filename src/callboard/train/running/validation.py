@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from callboard.train.batches import Batch, rows_of
-from callboard.train.replicas.measuring import LOSS, Collectors, Measures, Metric, added, packed
+from callboard.train.kinds import share_of
+from callboard.train.replicas.measuring import LOSS, WEIGHT, Collectors, Measures, Metric, added, packed
 from callboard.train.running.feed import Feed
 from callboard.train.running.plateau import ReduceLROnPlateau
 from callboard.train.running.sampling import Cursor, passes
@@ -59,8 +60,9 @@ async def evaluate(
         await feed.close()
     if not samples:
         raise ValueError("evaluate: the data has no samples")
-    means = {name: value / samples for name, value in measures.sums.items()}
-    loss, whole = means.pop(LOSS), await collectors.compute()
+    sums = measures.sums
+    loss = share_of(sums.pop(LOSS), sums.pop(WEIGHT))
+    means, whole = {name: value / samples for name, value in sums.items()}, await collectors.compute()
     micros = (time.perf_counter_ns() - began) // 1000
     return Evaluation(step=step, loss=loss, samples=samples, micros=micros, metrics=means | whole)
 
@@ -82,7 +84,7 @@ class Validation:
         results: What the evaluations gave.
     """
 
-    def __init__(self, trainer: "Trainer", settings: Settings, schedule: Callable[[int], float] | None) -> None:
+    def __init__(self, trainer: "Trainer", settings: Settings, schedule: Callable[[Any], Any] | None) -> None:
         self.results: list[Evaluation] = []
         self._trainer = trainer
         self._settings = settings

@@ -12,9 +12,10 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch
 from callboard.train.job import Job
-from callboard.train.kinds import refuse
+from callboard.train.kinds import refuse, share_of
 from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.randomness import seed_of, seeded
+from callboard.train.replicas.rates import Rates
 from callboard.train.replicas.replica import Replica, Taken, Update
 from callboard.train.states import State
 from callboard.train.tensor.cuts import Division
@@ -86,7 +87,7 @@ class TensorShard(Replica):
             if self._job.loss is not None:
                 self._loss = loss_of_cut(self._job.loss, self._flow)
             self._entered = rank, size
-        draws = any(_probability(one) for one in self._model.modules())
+        draws = any(one.training and _probability(one) for one in self._model.modules())
         return Entered(Division(self._cuts, self._names()), weights, os.getpid(), draws, self._done)
 
     def done(self) -> Update:
@@ -99,7 +100,7 @@ class TensorShard(Replica):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def take(self, step: int, total: int, batch: Batch, factor: float) -> Taken:
+    def take(self, step: int, total: float, batch: Batch, rates: Rates) -> Taken:
         """Take a step with the whole batch, together with the other shards.
 
         Nothing is changed before the gradients of all shards are complete: their norm is a collective, too.
@@ -111,7 +112,7 @@ class TensorShard(Replica):
         micros = (time.perf_counter_ns() - began) // 1000
         norm = self._norm()
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
-        return Taken(self._updated(step, factor, norm, loss / total), micros)
+        return Taken(self._updated(step, rates, norm, share_of(loss, total)), micros)
 
     def flops(self, batch: Batch) -> float:
         with self._torch.autograd.set_multithreading_enabled(False):

@@ -6,6 +6,7 @@ from typing import cast
 from callboard.actors.props import Props
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
+from callboard.train.kinds import Loss
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.members import Members
@@ -23,8 +24,8 @@ class Shards(Members):
     No shard has what another one has: when one is lost, all go back to the state that the application keeps.
     """
 
-    def __init__(self, props: Props[TensorShard]) -> None:
-        super().__init__(cast(Props[Replica], props), partial=True)
+    def __init__(self, props: Props[TensorShard], loss: Loss | None) -> None:
+        super().__init__(cast(Props[Replica], props), loss, partial=True)
         self._division: Division | None = None
 
     @property

@@ -65,7 +65,7 @@ class TensorParallelTrainer(Trainer):
         loss: Loss | None,
         devices: Sequence[Device | str] = ("auto",),
         gradient_clip: float | None = None,
-        schedule: Callable[[int], float] | None = None,
+        schedule: Callable[[Any], Any] | None = None,
         micro_batch_size: int | None = None,
         precision: str = "f32",
         seed: int = 0,
@@ -83,7 +83,7 @@ class TensorParallelTrainer(Trainer):
         self._plan = plan if isinstance(plan, str) else dict(plan)
 
     def _participants(self, job: Job) -> Shards:
-        return Shards(Props(TensorShard, job, self._plan))
+        return Shards(Props(TensorShard, job, self._plan), job.loss)
 
     @property
     def shard_count(self) -> int:

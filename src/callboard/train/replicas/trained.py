@@ -1,0 +1,67 @@
+"""``Trained``: a module between the passes of its training: the modes of its parts, and its buffers."""
+
+from typing import Any
+
+__all__ = ["Trained", "into_training"]
+
+
+def into_training(module: Any) -> Any:
+    """The same module in training mode.
+
+    Parts in evaluation mode inside a module in training mode stay so, as in a loop of torch that has called their
+    ``eval()`` (BatchNorm with fixed means). A module that is in evaluation mode itself is trained as a whole.
+    """
+    fixed = [part for part in module.modules() if module.training and not part.training]
+    module.train()
+    for part in fixed:
+        part.training = False
+    return module
+
+
+class Trained:
+    """What changes in a module besides its weights.
+
+    Args:
+        module: On its device; gets into training mode.
+
+    Attributes:
+        buffers: Its buffers, the same tensors as long as it is trained.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = into_training(module)
+        self._modes = [(part, part.training) for part in module.modules()]
+        self._slots = [
+            (part, name, buffer)
+            for part in module.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        ]
+        self.buffers = list(module.buffers())
+
+    def turn(self, training: bool) -> None:
+        """Into training or evaluation mode."""
+        if training:
+            for part, mode in self._modes:
+                part.training = mode
+        else:
+            self._module.eval()
+
+    def settle(self) -> None:
+        """Bring values that ``forward`` has put in place of buffers (``self.mean = ...``) into these.
+
+        Raises:
+            TypeError: One has another shape than the buffer.
+        """
+        for part, name, buffer in self._slots:
+            now = part._buffers.get(name)
+            if now is buffer:
+                continue
+            if now is None or now.shape != buffer.shape:
+                what = "None" if now is None else f"a tensor of shape {list(now.shape)}"
+                raise TypeError(
+                    f"the buffer {name!r} of {type(part).__name__} became {what}; in training, it keeps its shape "
+                    f"{list(buffer.shape)}"
+                )
+            buffer.copy_(now.detach())
+            part._buffers[name] = buffer
