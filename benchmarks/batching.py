@@ -8,8 +8,8 @@ The model takes 1 ms a batch and 0.05 ms an item without using the CPU, as one o
 it is a perceptron of three layers on the device. Closed loops: so many clients, each of which submits its next
 request when it has its answer. Poisson: requests at random times, independent of the answers. All subjects are measured
 in every round, one after the other. The overhead is measured without a device, on an async function that returns at
-once. ``--bentoml`` measures BentoML's Cork itself as well: this then runs in an environment under ``build/peers`` that
-has BentoML and what callboard needs.
+once. Taking an item is what its copy adds to the call, beside the copy alone. ``--bentoml`` measures BentoML's Cork
+itself as well: this then runs in an environment under ``build/peers`` that has BentoML and what callboard needs.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import gc
 import importlib.util
 import itertools
 import time
+import timeit
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ from _peers import dependencies, run_in
 from _record import Record
 
 import callboard as cb
+from callboard.patterns.contract.atcall import as_given, at_the_call
 
 MAX_BATCH = 32
 FIXED, PER_ITEM = 1e-3, 0.05e-3
@@ -145,12 +147,46 @@ async def overhead(make: Callable[[Any], Any], calls: int) -> float:
         return float(np.median(times))
 
 
+def taking(item: Any, calls: int) -> float:
+    """Seconds that a method needs more if it takes its item at the call."""
+    server = Taker()
+    return max(0.0, _least(server.give, item, calls) - _least(as_given(server.give), item, calls))
+
+
+class Taker:
+    """Something that is given items."""
+
+    @at_the_call
+    def give(self, item: Any) -> Any:
+        return item
+
+
+def _least(call: Callable[[Any], Any], item: Any, calls: int) -> float:
+    return min(timeit.repeat(functools.partial(call, item), number=calls, repeat=50)) / calls
+
+
 async def loaded(make: Callable[[Any], Any], function: Any, load: Callable[[Submit], Awaitable[Any]]) -> Any:
     """A server of its own for one load, and some requests before it."""
     async with make(function) as server:
         await closed(server.submit, 4, 0.1)
         gc.collect()
         return await load(server.submit)
+
+
+def _copied(item: Any, calls: int) -> float:
+    return _least(np.copy, item, calls)
+
+
+SMALL, LARGE = np.zeros(1024, np.float32), np.zeros(1 << 18, np.float32)
+ITEMS: dict[str, tuple[Callable[[Any, int], float], Any]] = {
+    "a text": (taking, "text"),
+    "4 KB": (taking, SMALL),
+    "np.copy of 4 KB": (_copied, SMALL),
+    "1 MB": (taking, LARGE),
+    "np.copy of 1 MB": (_copied, LARGE),
+    "512 tokens": (taking, list(range(512))),
+}
+TAKING = "taking an item"
 
 
 def main() -> None:
@@ -191,6 +227,11 @@ def main() -> None:
         lone = compare("overhead of a lone request", micros, lambda make: overhead(make, 300 if given.quick else 3000))
         median = spread(lone["callboard"])["median"]
         bars.append(Bar("overhead of a lone request, us", median * 1e6, 60, at_least=False))
+        taken: dict[str, Callable[[], float]] = {
+            name: functools.partial(measure, item, 20 if given.quick else 200)
+            for name, (measure, item) in ITEMS.items()
+        }
+        record[TAKING] = table(TAKING, interleave(taken, given.rounds, TAKING), micros, "a text")
         slow = compare("30 requests in 150 ms", millis, thirty)
         bars.append(Bar("30 requests in 150 ms, s", spread(slow["callboard"])["median"], 0.35, at_least=False))
         for clients, limits in ((1, {"idle dispatch": 0.95}), (16, {"idle dispatch": 1.3, "Cork": 1.0}), (128, {})):

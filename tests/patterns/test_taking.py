@@ -208,6 +208,24 @@ def test_objects_in_an_array() -> None:
     assert own.tolist() == [bytearray(b"\x01\x01"), "text"]
 
 
+class Refusing(dict[str, Any]):
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RuntimeError("not to be copied")
+
+
+@dataclass
+class RefusingRecord:
+    data: Any
+
+    def __copy__(self) -> Any:
+        raise RuntimeError("not to be copied")
+
+
+def test_what_refuses_to_be_copied_is_taken_as_it_is() -> None:
+    for item in (Refusing(a=[1]), RefusingRecord([1])):
+        assert taken(item) is item
+
+
 def test_a_set_and_a_read_only_view() -> None:
     item, memory = {1, 2}, bytearray(b"\x01\x01")
     own, view = taken(item), taken(memoryview(memory).toreadonly())

@@ -432,10 +432,12 @@ async def test_a_caller_may_write_its_answer_while_a_version_is_in_shadow() -> N
     async with asyncio.timeout(LIMIT), cb.ModelHotSwapServer[Any, Any](version(old)) as server:
         canary = cb.Canary(share=1.0, requests=1, shadow=True, agree=agree)
         swap = asyncio.create_task(server.swap(cb.ModelVersion("2", lambda: new), canary=canary))
+        replies = []
         while not held.begun.is_set():
-            reply = await server.submit(np.array(GIVEN))
+            replies.append(await server.submit(np.array(GIVEN)))
             await asyncio.sleep(0)
-        reply.response[:] = LATER
+        for reply in replies:
+            reply.response[:] = LATER
         held.let_go()
         await swap
     assert agreed == [(GIVEN, GIVEN)]

@@ -158,7 +158,9 @@ def _deque(value: Any) -> Any:
 
 def _items(value: Any) -> Any:
     """A container of a class of its own, such as ``defaultdict``: its copy, with copies of its items."""
-    made = copy.copy(value)
+    made = _copy_of(value)
+    if made is value:
+        return value
     pairs = enumerate(value) if isinstance(value, list | collections.deque) else value.items()
     for at, given in pairs:
         own = _taken(given)
@@ -177,14 +179,19 @@ def _record(names: tuple[str, ...], frozen: bool, put: Callable[..., object], va
             changes[name] = own
     if frozen and not changes:
         return value
-    try:
-        made = copy.copy(value)
-    except Exception:  # its class refuses to be copied
-        return value
-    if made is not value:  # a handle is its own copy
+    made = _copy_of(value)
+    if made is not value:
         for name, own in changes.items():
             put(made, name, own)
     return made
+
+
+def _copy_of(value: Any) -> Any:
+    """A shallow copy; the value itself if its class refuses, or is a handle, which is its own copy."""
+    try:
+        return copy.copy(value)
+    except Exception:  # of the caller's class
+        return value
 
 
 _RULES: dict[type, Rule] = {
