@@ -237,6 +237,24 @@ async def test_weights_that_a_step_does_not_use_stay_as_in_torch(
     assert torch.equal(found[-1], model.rest.heads[2].bias)
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("kind", [data_parallel, pipeline])
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"optimizer": torch.optim.LBFGS}, "optimizer gave LBFGS, whose step computes the loss again by a closure"),
+        ({"model": lambda: nn.Sequential(nn.LazyLinear(8), nn.LazyLinear(3))}, "the lazy layer '0' has no weights yet"),
+    ],
+)
+async def test_what_is_refused_when_a_trainer_is_opened(
+    devices: list[cb.Device], kind: Any, settings: dict[str, Any], message: str
+) -> None:
+    given = {"model": in_a_row, **settings}
+    with pytest.raises(TypeError, match=message):
+        async with opened(kind, devices, **given):
+            pass
+
+
 async def test_a_device_without_samples_uses_what_the_other_one_does(devices: list[cb.Device]) -> None:
     torch.manual_seed(0)
     model, data = InTurns().double(), turns()

@@ -11,7 +11,16 @@ def into_training(module: Any) -> Any:
 
     Parts in evaluation mode inside a module in training mode stay so, as in a loop of torch that has called their
     ``eval()`` (BatchNorm with fixed means). A module that is in evaluation mode itself is trained as a whole.
+
+    Raises:
+        TypeError: The module is not complete: it has lazy layers.
     """
+    lazy = [name for name, part in module.named_modules() if getattr(part, "has_uninitialized_params", bool)()]
+    if lazy:
+        raise TypeError(
+            f"the lazy layer {lazy[0]!r} has no weights yet, and optimizers need them; call the model once with some "
+            "samples before it is passed, or in the function that gives it"
+        )
     fixed = [part for part in module.modules() if module.training and not part.training]
     module.train()
     for part in fixed:
@@ -31,11 +40,11 @@ class Trained:
     """
 
     def __init__(self, module: Any, parameters: Sequence[Any]) -> None:
+        self._module = into_training(module)
         self._parameters = parameters
         self._used = used = set[int]()
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(lambda one: used.add(id(one)))
-        self._module = into_training(module)
         self._modes = [(part, part.training) for part in module.modules()]
         self._slots = [
             (part, name, buffer)

@@ -24,7 +24,7 @@ from callboard.train.tensor.plan import Plan, resolved
 
 __all__ = ["Entered", "TensorShard"]
 
-WHOLE_TENSORS = "Adafactor", "LBFGS", "Muon"
+WHOLE_TENSORS = "Adafactor", "Muon"
 """Optimizers of torch whose update of an element depends on the whole tensor."""
 
 
