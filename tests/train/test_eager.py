@@ -34,7 +34,7 @@ optim = torch.optim
 kinds = {
     OptimizerKind.AdamW(): lambda weights: optim.AdamW(weights),
     OptimizerKind.Sgd(0.1, 0.9): lambda weights: optim.SGD(weights, 0.1, 0.9),
-    optim.LBFGS: optim.LBFGS,
+    optim.Rprop: optim.Rprop,
 }
 ours = [trained(lambda weights: optimizer_of(kind, weights)) for kind in kinds]
 assert "torch._dynamo" not in sys.modules

@@ -155,3 +155,114 @@ async def test_a_buffer_keeps_its_shape(devices: list[cb.Device]) -> None:
     async with opened(data_parallel, devices[:1], Growing) as training:
         with pytest.raises(TypeError, match=r"the buffer 'seen' of Growing became a tensor of shape \[1\]"):
             await training.step(DATA[0])
+
+
+class First(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+
+    def forward(self, x: Any) -> dict[str, Any]:
+        return {"h": torch.tanh(self.first(x))}
+
+
+class Heads(nn.Module):
+    """The batch says which head computes; one is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(8, 3) for _ in range(3))
+
+    def forward(self, h: Any, which: Any) -> Any:
+        return self.heads[int(which[0])](h) if len(which) else h.new_zeros(0, 3)
+
+
+class InTurns(First):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = Heads()
+
+    def forward(self, x: Any, which: Any) -> Any:
+        return self.rest(super().forward(x)["h"], which)
+
+
+def turns() -> Any:
+    return [({"x": x, "which": np.full(len(x), number % 2)}, y) for number, (x, y) in enumerate(DATA)]
+
+
+def staged(devices: list[cb.Device], model: Any, **settings: Any) -> Trainer:
+    first, rest = First().double(), copy.deepcopy(model.rest)
+    first.first.load_state_dict(model.first.state_dict())
+    return cb.PipelineParallelTrainer([first, rest], micro_batch_size=3, devices=devices, **settings)
+
+
+def staged_zero_bubble(devices: list[cb.Device], model: Any, **settings: Any) -> Trainer:
+    return staged(devices, model, pipeline_schedule="zero-bubble", **settings)
+
+
+def zero(devices: list[cb.Device], model: Any, **settings: Any) -> Trainer:
+    return cb.DataParallelTrainer(model, devices=devices, shard="zero1", **settings)
+
+
+def tensor(devices: list[cb.Device], model: Any, **settings: Any) -> Trainer:
+    plan = {"first": "gathered", "rest.heads.1": "gathered"}
+    return cb.TensorParallelTrainer(model, plan=plan, devices=devices, **settings)
+
+
+@pytest.mark.few(5)
+@pytest.mark.parametrize("kind", [data_parallel, zero, tensor, staged, staged_zero_bubble])
+async def test_weights_that_a_step_does_not_use_stay_as_in_torch(
+    devices: list[cb.Device], kind: Any, tmp_path: Any
+) -> None:
+    torch.manual_seed(0)
+    model, data = InTurns().double(), turns()
+    module = copy.deepcopy(model)
+    rule = torch.optim.AdamW(module.parameters(), 0.01, weight_decay=0.5)
+    for inputs, y in data:
+        rule.zero_grad()
+        named = {name: torch.as_tensor(one) for name, one in inputs.items()}
+        nn.functional.cross_entropy(module(**named), torch.as_tensor(y)).backward()
+        rule.step()
+    settings: Any = {"optimizer": cb.OptimizerKind.AdamW(lr=0.01, weight_decay=0.5)}
+    async with opened(kind, devices, model, **settings) as training:
+        await training.step(data[0])  # the second head has no state of the optimizer yet
+        await training.save(tmp_path)
+    async with opened(kind, devices, model, **settings) as training:
+        await training.resume(tmp_path)
+        for batch in data[1:]:
+            await training.step(batch)
+        found = list((await training.state_dict()).values())
+    expected = list(module.state_dict().values())
+    assert all(np.allclose(one, other, rtol=0, atol=1e-12) for one, other in zip(found, expected, strict=True))
+    assert torch.equal(found[-1], model.rest.heads[2].bias)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("kind", [data_parallel, pipeline])
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"optimizer": torch.optim.LBFGS}, "optimizer gave LBFGS, whose step computes the loss again by a closure"),
+        ({"model": lambda: nn.Sequential(nn.LazyLinear(8), nn.LazyLinear(3))}, "the lazy layer '0' has no weights yet"),
+    ],
+)
+async def test_what_is_refused_when_a_trainer_is_opened(
+    devices: list[cb.Device], kind: Any, settings: dict[str, Any], message: str
+) -> None:
+    given = {"model": in_a_row, **settings}
+    with pytest.raises(TypeError, match=message):
+        async with opened(kind, devices, **given):
+            pass
+
+
+async def test_a_device_without_samples_uses_what_the_other_one_does(devices: list[cb.Device]) -> None:
+    torch.manual_seed(0)
+    model, data = InTurns().double(), turns()
+    few = [({name: one[:1] for name, one in inputs.items()}, y[:1]) for inputs, y in data[:3]]
+    found = []
+    for count in (1, 2):
+        async with opened(data_parallel, devices[:count], model) as training:
+            for batch in [*few, *data[3:]]:
+                await training.step(batch)
+            found.append(await training.state_dict())
+    assert all(np.allclose(value, found[1][name], rtol=0, atol=1e-12) for name, value in found[0].items())

@@ -1,5 +1,6 @@
 """``OptimizerKind`` and ``LossKind``: the usual update rules and losses by name, for jobs that travel to devices."""
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -132,7 +133,7 @@ def optimizer_of(kind: Optimizer, parameters: list[Any]) -> Any:
     """The optimizer of torch for these parameters.
 
     Raises:
-        TypeError: A function gave something else than an optimizer.
+        TypeError: A function gave something else than an optimizer, or one whose step needs a closure (LBFGS).
     """
     import torch
 
@@ -148,6 +149,12 @@ def optimizer_of(kind: Optimizer, parameters: list[Any]) -> Any:
             made = kind(parameters)
     if not isinstance(made, torch.optim.Optimizer):
         raise TypeError(f"optimizer gave {made!r:.80}; it must give a torch.optim.Optimizer for the parameters it gets")
+    closure = inspect.signature(type(made).step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise TypeError(
+            f"optimizer gave {type(made).__name__}, whose step computes the loss again by a closure; a step here "
+            "computes the gradient once: use AdamW, SGD or another one whose step needs no closure"
+        )
     return as_eager(made)
 
 

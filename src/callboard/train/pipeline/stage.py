@@ -41,11 +41,11 @@ class Stage:
         self.number = number
         self.ports = part.ports
         self.module = part.module.to(device)
-        self._trained = Trained(self.module)
         self._graphs = part.graphs
         self._job = job
         self._device = device
         self.parameters = [one for one in self.module.parameters() if one.requires_grad]
+        self._trained = Trained(self.module, self.parameters)
         self._buffers = self._trained.buffers
         self._buckets = Buckets(self.parameters)
         self._optimizer = optimizer_of(job.optimizer, self.parameters) if self.parameters else None
@@ -63,6 +63,7 @@ class Stage:
         self.abandon()
         self._before = [buffer.clone() for buffer in self._buffers]
         self._buckets.zero()
+        self._trained.begin()
 
     def turn(self, training: bool) -> None:
         """Have the module be in training mode, or in that for evaluation.
@@ -162,6 +163,7 @@ class Stage:
             for group, own in zip(self._optimizer.param_groups, settings, strict=True):
                 group.update(own)
             self._buckets.scale(scale)
+            self._trained.without(self._trained.uses())
             self._optimizer.step()
 
     # -- weights -------------------------------------------------------------------------------------------------------

@@ -109,10 +109,10 @@ class Replica(ResidentActor):
     def _use(self, model: Any) -> None:
         """Train this model."""
         self._model = model.to(self._device)
-        self._trained = Trained(self._model)
         parameters = [one for one in model.parameters() if one.requires_grad]
         if not parameters:
             raise ValueError("the model has no parameter that requires a gradient; there is nothing to train")
+        self._trained = Trained(self._model, parameters)
         self._dtype = parameters[0].dtype
         self._parameters = parameters
         self._buffers = self._trained.buffers
@@ -165,9 +165,10 @@ class Replica(ResidentActor):
         seeded(seed_of(self._job.seed, step, self._exchange.rank))
         loss = self._passes(total, batch, self._reducer.watching)
         micros = (time.perf_counter_ns() - began) // 1000
-        whole = self._torch.full((1,), loss, dtype=self._torch.float64, device=self._device)
+        whole = self._torch.tensor([loss, *self._trained.uses()], dtype=self._torch.float64, device=self._device)
         self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
-        return Taken(self._updated(step, rates, self._buckets.norm(), share_of(float(whole), total)), micros)
+        loss, *uses = whole.tolist()
+        return Taken(self._updated(step, rates, self._buckets.norm(), share_of(loss, total), uses), micros)
 
     def _passes(
         self, total: float, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -180,6 +181,7 @@ class Replica(ResidentActor):
         """
         torch = self._torch
         self._buckets.zero()
+        self._trained.begin()
         loss, left = 0.0, rows_of(batch)
         for some, count in self._micro_batches(batch):
             left -= count
@@ -259,8 +261,15 @@ class Replica(ResidentActor):
             buffer.copy_(value)
         return float(counter.get_total_flops()) / max(1, rows_of(batch))
 
-    def _updated(self, step: int, rates: Rates, norm: float, loss: float) -> Update:
-        """Take the step with the gradients in the buckets, which have this norm, after this mean loss."""
+    def _updated(self, step: int, rates: Rates, norm: float, loss: float, uses: list[float]) -> Update:
+        """Take the step with the gradients in the buckets.
+
+        Args:
+            step, rates: See :meth:`take`.
+            norm: Of the gradients.
+            loss: Mean loss of the batch.
+            uses: See :meth:`.Trained.without`.
+        """
         settings = rates.of(self._rates)
         skipped = not math.isfinite(norm)
         if not skipped:
@@ -268,6 +277,7 @@ class Replica(ResidentActor):
                 group.update(own)
             if self._job.gradient_clip is not None:
                 self._buckets.scale(min(1.0, self._job.gradient_clip / (norm + 1e-6)))
+            self._trained.without(uses)
             self._done = Update(-1)  # of no step, if it fails midway
             self._update()
             self._updates += 1

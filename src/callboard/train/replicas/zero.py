@@ -8,7 +8,7 @@ from callboard.train.replicas.replica import Replica, Update
 
 __all__ = ["ZeroReplica"]
 
-ALL_PARAMETERS = "LBFGS", "Prodigy", *(f"DAdapt{name}" for name in ("Adam", "SGD", "AdaGrad", "Lion", "Adan"))
+ALL_PARAMETERS = "Prodigy", *(f"DAdapt{name}" for name in ("Adam", "SGD", "AdaGrad", "Lion", "Adan"))
 """Optimizers whose update of a parameter depends on the others; those that are not torch's by their usual names."""
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import math
 import os
 import time
 from typing import Any
@@ -23,7 +24,7 @@ from callboard.train.tensor.plan import Plan, resolved
 
 __all__ = ["Entered", "TensorShard"]
 
-WHOLE_TENSORS = "Adafactor", "LBFGS", "Muon"
+WHOLE_TENSORS = "Adafactor", "Muon"
 """Optimizers of torch whose update of an element depends on the whole tensor."""
 
 
@@ -110,9 +111,9 @@ class TensorShard(Replica):
         seeded(seed_of(self._job.seed, step, -1))
         loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
-        norm = self._norm()
+        norm, uses = self._norm_and_uses()
         self._ctx.device.synchronize()  # a collective that has failed shows here, before a weight changes
-        return Taken(self._updated(step, rates, norm, share_of(loss, total)), micros)
+        return Taken(self._updated(step, rates, norm, share_of(loss, total), uses), micros)
 
     def flops(self, batch: Batch) -> float:
         with self._torch.autograd.set_multithreading_enabled(False):
@@ -138,14 +139,15 @@ class TensorShard(Replica):
         lengths = [sum(stop - start for start, stop in pieces) for pieces in classes.pieces]
         return self._exchange.all_gather(outputs, 1, lengths)  # the axis of the classes, as the loss has it
 
-    def _norm(self) -> float:
-        """L2 norm of the whole gradient, the same number on all shards."""
+    def _norm_and_uses(self) -> tuple[float, list[float]]:
+        """L2 norm of the whole gradient, and how many shards used each parameter: the same numbers on all shards."""
         torch, names = self._torch, dict(self._model.named_parameters())
         own = [one.grad for name, one in names.items() if one.grad is not None and self._counts(name)]
-        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        whole = torch.tensor([0.0, *self._trained.uses()], dtype=torch.float64, device=self._device)
         for one in own:
-            total += (one.double().norm() if one.dtype.itemsize < 4 else one.norm().double()) ** 2
-        return float(self._exchange.all_reduce(total).sqrt())
+            whole[0] += (one.double().norm() if one.dtype.itemsize < 4 else one.norm().double()) ** 2
+        square, *uses = self._exchange.all_reduce(whole).tolist()
+        return math.sqrt(square) if square == square else math.nan, uses
 
     def _counts(self, name: str) -> bool:
         return name in self._cuts or self._exchange.rank == 0
