@@ -158,7 +158,10 @@ class DeviceVectorIndex:
         rows, squares = [], []
         for start in range(0, len(numbers), BLOCK):
             part = numbers[start : start + BLOCK]
-            block, step = self._device.empty((len(part), self.dim), dtype), max(1, SENT // (self.dim * dtype().itemsize))
+            block, step = (
+                self._device.empty((len(part), self.dim), dtype),
+                max(1, SENT // (self.dim * dtype().itemsize)),
+            )
             for at in range(0, len(part), step):  # the host's shared memory is as small as that
                 some = await asyncio.to_thread(stored, part[at : at + step])
                 await self._device.put(some, out=block[at : at + step], non_blocking=True)

@@ -27,6 +27,7 @@ __all__ = ["ENGINES", "Methods"]
 _log = logging.getLogger("callboard.engine")
 ENGINES = ("onnxruntime", "callboard", "tensorrt")
 
+
 class Methods(Api[Mode]):
     """ONNX models: built once, executed on refs."""
 

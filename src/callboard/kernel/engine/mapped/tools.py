@@ -34,12 +34,14 @@ LARGEST_HERE = 1 << 27
 """Elements of an array that the caller's process makes."""
 LARGEST_OPERAND = 1 << 20
 """Elements of an array that the caller's process computes with; one that is larger goes to the device."""
-PANEL = 32
-"""Columns of a panel of a matrix."""
+PANELS = (32, 16)
+"""Columns of a panel of a matrix: the more, the faster."""
 MOST_PRODUCTS = 1_000_000
 """Multiplications of a product with a panel, up to which OpenBLAS takes the matrices as they are."""
 LEAST_PANELS = 1 << 14
 """Elements of a matrix in panels: a smaller one stays in the caches."""
+MOST_PANELS = 1 << 26
+"""Elements of all panels of a plan, which the device has beside the matrices."""
 LARGEST_THERE = 1 << 31
 """Elements of an array that the device makes."""
 
@@ -186,10 +188,10 @@ class Tools:
         return found
 
     def panels(self, matrix: Value, x: Value, transposed: bool) -> Any:
-        """A constant matrix in panels of 32 columns, f32[n, k, 32], for a product that is faster with them; else None.
+        """A constant matrix in panels of few columns, f32[n, k, w], for a product that is faster with them; else None.
 
-        On a CPU, OpenBLAS copies a matrix before it multiplies it, which takes longer than a product with few rows. It
-        multiplies small matrices where they are: panels, if their elements are neighbours.
+        On a CPU, OpenBLAS copies a matrix before it multiplies it, which takes as long as a product with few rows. It
+        multiplies small matrices where they are, such as panels.
 
         Args:
             matrix: ``[k, columns]``.
@@ -201,15 +203,18 @@ class Tools:
             return None
         k, columns = array.shape[::-1] if transposed else array.shape
         rows = math.prod(x.shape[:-1])
-        small = 1 < rows and rows * k * PANEL <= MOST_PRODUCTS
-        if not small or columns % PANEL or array.size < LEAST_PANELS or not x.device.lower().startswith("cpu"):
+        width = next((w for w in PANELS if rows * k * w <= MOST_PRODUCTS and columns % w == 0), 0)
+        if rows < 2 or not width or array.size < LEAST_PANELS or not x.device.lower().startswith("cpu"):
             return None
-        found = self._constants.get((transposed, id(array)))
-        if found is None:
-            turned = array.reshape(-1, PANEL, k).transpose(0, 2, 1) if transposed else array.reshape(k, -1, PANEL)
+        key = width, transposed, id(array)
+        if key not in self._constants:
+            taken = self._constants.get("panels", 0) + array.size
+            if taken > MOST_PANELS:
+                return None
+            turned = array.reshape(-1, width, k).transpose(0, 2, 1) if transposed else array.reshape(k, -1, width)
             laid = np.ascontiguousarray(turned if transposed else turned.transpose(1, 0, 2))
-            found = self._constants[transposed, id(array)] = (settled(self._put, laid), array)
-        return found[0]
+            self._constants |= {key: (settled(self._put, laid), array), "panels": taken}
+        return self._constants[key][0]
 
     def remembered(self, constants: dict[Any, Any], lasting: frozenset[int]) -> None:
         """Use these refs of constants, by the identity of their host arrays, and keep those of ``lasting`` ones there.
