@@ -186,10 +186,10 @@ class DeviceVectorIndex:
         numbers, scores = (np.concatenate(each) for each in zip(*parts, strict=True))
 
         def joined() -> tuple[Any, Any]:
-            found = _distances(snapshot, queries, numbers) if self.metric == "l2" else (numbers, scores)
+            rows, values = _distances(snapshot, queries, numbers) if self.metric == "l2" else (numbers, scores)
             later = snapshot.alive.copy() if allowed is None else allowed.copy()
             later[: copy.snapshot.count] = False
-            return _merged(snapshot, *found, nearest(snapshot, queries, k, self.metric, later), self.metric, k)
+            return _merged(snapshot, rows, values, nearest(snapshot, queries, k, self.metric, later), self.metric, k)
 
         has_later = snapshot.count > copy.snapshot.count
         return await asyncio.to_thread(joined) if has_later or self.metric == "l2" else joined()

@@ -112,7 +112,7 @@ class Methods(Api[Mode]):
         why = f"{of}, which callboard does not execute"
         if compiled and not fallback:
             raise EngineRefused(f"{why}; load it with fallback=True, or build the model with another engine")
-        made = yield self.build(
+        made: EnginePlan = yield self.build(
             model,
             profiles=header["profiles"],
             engine=None if compiled else header["engine"],

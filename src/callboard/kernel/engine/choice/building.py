@@ -1,4 +1,4 @@
-"""``Building``: a plan, step by step: models are read, checked and mapped on threads, and the device is asked between."""
+"""``Building``: a plan, step by step: its model is read, checked and mapped on threads, the device asked in between."""
 
 import importlib.util
 import json

@@ -131,7 +131,7 @@ class Tools:
         largest: Elements of a constant that is computed on the host.
     """
 
-    def __init__(self, submit: Any, put: Callable[[Any], Any] | None, opset: int, largest: int = LARGEST_HERE) -> None:
+    def __init__(self, submit: Any, put: Callable[..., Any] | None, opset: int, largest: int = LARGEST_HERE) -> None:
         self.opset = opset
         self.outputs = 1
         self.title = ""
@@ -187,7 +187,7 @@ class Tools:
         self._placed[id(found)] = value
         return found
 
-    def panels(self, matrix: Value, x: Value, transposed: bool) -> Any:
+    def panels(self, matrix: Value, x: Value, transposed: bool) -> Value:
         """A constant matrix in panels of few columns, f32[n, k, w], for a product that is faster with them; else None.
 
         On a CPU, OpenBLAS copies a matrix before it multiplies it, which takes as long as a product with few rows. It
@@ -198,13 +198,14 @@ class Tools:
             x: What it is multiplied with: ``[..., k]``.
             transposed: ``matrix`` is ``[columns, k]``.
         """
-        array = self._placed.get(id(matrix), matrix)
+        array: Value = self._placed.get(id(matrix), matrix)
+        product: Any = x
         if id(array) not in self._lasting or not isinstance(x, Operand) or array.dtype != np.float32 or array.ndim != 2:
             return None
         k, columns = array.shape[::-1] if transposed else array.shape
         rows = math.prod(x.shape[:-1])
         width = next((w for w in PANELS if rows * k * w <= MOST_PRODUCTS and columns % w == 0), 0)
-        if rows < 2 or not width or array.size < LEAST_PANELS or not x.device.lower().startswith("cpu"):
+        if rows < 2 or not width or array.size < LEAST_PANELS or not product.device.lower().startswith("cpu"):
             return None
         key = width, transposed, id(array)
         if key not in self._constants:
@@ -213,6 +214,7 @@ class Tools:
                 return None
             turned = array.reshape(-1, width, k).transpose(0, 2, 1) if transposed else array.reshape(k, -1, width)
             laid = np.ascontiguousarray(turned if transposed else turned.transpose(1, 0, 2))
+            assert self._put is not None, "there is no operand without a device"
             self._constants |= {key: (settled(self._put, laid), array), "panels": taken}
         return self._constants[key][0]
 
