@@ -47,12 +47,16 @@ async def test_results_are_those_of_the_host(metric: Any, blocks: int, monkeypat
         assert index._copy is not copy
 
 
-async def test_equal_scores_are_in_the_order_of_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [int, "{:02}".format])
+async def test_equal_scores_are_in_the_order_of_ids(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of texts, too, which are sorted in parts, as rows are sent in parts."""
     monkeypatch.setattr(of_device, "BLOCK", 16)
+    monkeypatch.setattr(of_device, "SORTED", 7)
+    monkeypatch.setattr(of_device, "SENT", 5 * 2 * 2)
     async with cb.device("cpu", isolation="thread") as gpu:
         index = cb.DeviceVectorIndex(gpu, cb.CpuVectorIndex(2, dtype="f16"))
-        index.upsert(np.random.default_rng(0).permutation(50), np.ones((50, 2)))
-        assert (await index.search([[1, 1]], 40)).ids.tolist() == [list(range(40))]
+        index.upsert([*map(kind, np.random.default_rng(0).permutation(50).tolist())], np.ones((50, 2)))
+        assert (await index.search([[1, 1]], 40)).ids.tolist() == [[*map(kind, range(40))]]
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from callboard.actors import ManualClock
 from callboard.core.backend.announcing import announce
 from callboard.realtime import Reset, Snapshot, Step, UpdateConfig
 from callboard.realtime.base.pace import Pace
+from callboard.realtime.particles.rule import Particles
 
 pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
 
@@ -82,6 +84,29 @@ async def test_a_state_that_is_not_finite_goes_back_to_the_snapshot(gpu: cb.Devi
         await particles.update_config(fields=())
         assert await particles.step(0.01, 2) == 2
         assert np.isfinite((await particles.snapshot()).positions).all()
+
+
+async def test_large_states_are_read_and_drawn_on_threads(gpu: cb.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.realtime.base.rule.LARGE", 1)
+    called: dict[str, set[bool]] = {}
+
+    def noted(cls: Any, name: str) -> None:
+        original = getattr(cls, name)
+
+        def call(self: Any, *args: Any) -> Any:
+            called.setdefault(name, set()).add(threading.current_thread() is threading.main_thread())
+            return original(self, *args)
+
+        monkeypatch.setattr(cls, name, call)
+
+    noted(cb.ParticleSystemActor, "_snapshot_of")
+    noted(cb.ParticleSystemActor, "_drawing")
+    noted(Particles, "check_finite")
+    async with cb.ParticleSystemActor(gpu, X, V, snapshot_every=1) as particles:
+        await particles.step(0.5)
+        assert (await particles.snapshot()).steps == 1
+        assert (await particles.picture(8, 6)).shape == (6, 8, 3)
+    assert called == {name: {False} for name in ("check_finite", "_snapshot_of", "_drawing")}
 
 
 async def test_a_command_that_fails_counts_as_not_called(gpu: cb.Device) -> None:

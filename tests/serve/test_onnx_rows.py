@@ -1,6 +1,7 @@
 """ONNX files whose rows depend on each other: each request gets what it gets alone, however many come at once."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from serve_lab import TIMEOUT, client_of, tensor
 
 import callboard as cb
 from callboard.serve import App
+from callboard.serve.bundled import joined as of_joined
 from callboard.serve.bundled.joined import Joined
+from callboard.serve.http import compression
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="for the extra onnx")
 
@@ -158,3 +161,30 @@ async def test_rows_that_are_mixed_only_where_numbers_are_large() -> None:
     joined = Joined(run, [("x", "FP32", [-1, 3])], [("y", "FP32", [-1, 3])], "m.onnx")
     await joined.probe()
     assert joined.apart is not None
+
+
+async def test_large_requests_are_joined_and_compared_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "LARGE", 1)
+    called: dict[str, set[bool]] = {}
+
+    def noted(place: Any, name: str) -> None:
+        original = getattr(place, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            called.setdefault(name, set()).add(threading.current_thread() is threading.main_thread())
+            return original(*args, **options)
+
+        monkeypatch.setattr(place, name, call)
+
+    for name in ("_differ", "_difference", "_made"):
+        noted(of_joined, name)
+
+    async def run(arrays: list[Any]) -> list[Any]:
+        return [2 * arrays[0]]
+
+    joined = Joined(run, [("x", "FP32", [-1, 3])], [("y", "FP32", [-1, 3])], "m.onnx")
+    await joined.probe()
+    found = await joined([np.full((n, 3), n, "f4") for n in (1, 2)])
+    assert [each["y"].tolist() for each in found if isinstance(each, dict)] == [[[2] * 3], [[4] * 3] * 2]
+    assert joined.apart is None
+    assert called == {name: {False} for name in ("_differ", "_difference", "_made")}

@@ -1,6 +1,7 @@
 """Answers of a pipeline: ingestion, retrieval, context, generation."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from tests.agents.rag.rag_lab import DOCUMENTS, Letters
 
 import callboard as cb
+from callboard.agents.index.text import TextIndex
 
 
 async def echo(messages: list[dict[str, Any]]) -> AsyncIterator[str]:
@@ -78,6 +80,33 @@ async def test_an_ingestion_that_fails_changes_nothing() -> None:
         bad.clear()
         await pipeline.ingest([cb.Document("new.md", "New text.")], complete=True)
         assert pipeline.sources == ["new.md"]
+
+
+async def test_indexes_are_written_off_the_loop_and_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries go on meanwhile, with the documents as they were; a cancellation comes too late."""
+    entered, go = threading.Event(), threading.Event()
+    original = TextIndex.upsert
+
+    def held(self: TextIndex, *args: Any) -> None:
+        entered.set()
+        assert go.wait(60)
+        original(self, *args)
+
+    async with cb.RagPipeline(Letters()) as pipeline, asyncio.timeout(60):
+        await pipeline.ingest(DOCUMENTS)
+        monkeypatch.setattr(TextIndex, "upsert", held)
+        ingesting = asyncio.create_task(pipeline.ingest([cb.Document("new.md", "New text.")], complete=True))
+        await asyncio.to_thread(entered.wait, 60)
+        answer = await pipeline.query("What does a full queue refuse? New text?")
+        assert {each.passage.source for each in answer.citations} <= {each.source for each in DOCUMENTS}
+        ingesting.cancel()
+        await asyncio.sleep(0)
+        assert not ingesting.done()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await ingesting
+        assert (pipeline.sources, len(pipeline), len(pipeline.index or ())) == (["new.md"], 1, 1)
+        assert await pipeline.delete(["new.md"]) == cb.Ingested(0, 0, 1)
 
 
 async def test_answers_are_streamed_with_their_citations() -> None:

@@ -1,6 +1,7 @@
 """Behaviour specific to the CPU library; that of every backend is in the conformance suites."""
 
 import numpy as np
+import pytest
 
 import callboard as cb
 from callboard.backends.cpu.tensor import CpuTensor
@@ -29,3 +30,24 @@ def test_plans_are_limited() -> None:
         for first, second in [(x, y) for x in letters for y in letters if x != y][: most + 5]:
             session.submit(Einsum(equation=first + second, operands=(ref,)))
         assert len([plan for plan in session._plans.values() if plan.lib == "tensor"]) == most
+
+
+@pytest.mark.parametrize("equation", ["mk,nkp->mnp", "mk,nkp->nmp", "mk,nkp->pnm"])
+async def test_matrices_with_columns_in_panels(equation: str) -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((5, 7)).astype("f4"), rng.standard_normal((3, 7, 4)).astype("f4")
+    left, right, out = equation.replace("->", ",").split(",")
+    async with cb.device("cpu") as device:
+        refs = device.put(a), device.put(b)
+        found = device.tensor.contract(*refs, modes_a=left, modes_b=right, modes_out=out)
+        np.testing.assert_allclose(await found.get(), np.einsum(equation, a, b), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            await device.tensor.contract(*refs, modes_a=left, modes_b=right, modes_out=out, alpha=2.0).get(),
+            2 * np.einsum(equation, a, b),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+        strided = device.tensor.contract(
+            device.put(np.ascontiguousarray(a.T)).T, refs[1], modes_a=left, modes_b=right, modes_out=out
+        )
+        np.testing.assert_allclose(await strided.get(), np.einsum(equation, a, b), rtol=1e-5, atol=1e-5)

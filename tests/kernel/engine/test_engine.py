@@ -81,6 +81,27 @@ async def test_an_output_without_a_number_of_axes_is_refused(dev: Any) -> None:
     assert (await y.get()).tolist() == [1, 1, 1]
 
 
+async def test_large_arrays_that_stay_unchanged_are_copied_off_the_thread(
+    dev: Any, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callboard.kernel.engine.plan.LARGE", X.nbytes - 1)
+    plan = await dev.engine.build(linear(), engine=engine)
+    original, copied = plan.put, []
+
+    def put(array: Any, **options: Any) -> Any:
+        copied.append((array is X, options.get("non_blocking", False)))
+        return original(array, **options)
+
+    plan.put = put
+    for unchanged in (False, True):
+        copied.clear()
+        y = await dev.engine.context(plan).run({"x": X}, unchanged=unchanged)
+        np.testing.assert_allclose(await y.get(), linear_of(X), rtol=1e-5, atol=1e-6)
+        assert (True, unchanged) in copied
+    with pytest.raises(cb.ShapeError, match="with 1 axes"):
+        await dev.engine.context(plan).run({"x": X[0]}, unchanged=True)
+
+
 async def test_weights_are_replaced_whole(dev: Any, engine: str) -> None:
     plan = await dev.engine.build(linear(), engine=engine, refit=True)
     context = dev.engine.context(plan)

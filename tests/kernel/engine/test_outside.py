@@ -16,6 +16,7 @@ from tests.kernel.engine.models import W, model, node
 import callboard as cb
 from callboard.core.errors import UnsupportedOp
 from callboard.kernel.engine.choice import building
+from callboard.kernel.engine.choice.steps import Steps, Stepwise
 from callboard.kernel.engine.files.outside import regular_bytes, with_contents
 from callboard.kernel.engine.files.protobuf import OnnxError, field_bytes, fields_of, raw_field
 from callboard.kernel.engine.files.reading import OnThread
@@ -285,13 +286,21 @@ def test_a_plan_is_tried_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     data = model(nodes, {"x": ("f32", [2, 3])}, {"y": ("f32", [2, 3])})
     with cb.sync.device("cpu") as dev:
         made = building.Building(dev.ask, dev.put, dev.engine.context, dev.engine.release)
-        steps = made.steps(data, building.Wanted("net", None, "callboard", False, 0))
-        pauses, found = 0, None
-        with pytest.raises(StopIteration):
+        pauses = 0
+
+        def counted(steps: Steps[Any]) -> Steps[Any]:
+            nonlocal pauses
+            pending = next(steps)
             while True:
-                pending = steps.send(found)
                 pauses += pending is None
-                found = None if pending is None else pending.result(60)
+                found = yield pending
+                try:
+                    pending = steps.send(found)
+                except StopIteration as e:
+                    return e.value
+
+        wanted = building.Wanted("net", None, "callboard", False, 0)
+        assert Stepwise(counted(made.steps(data, wanted))).result(60).title == "net"
         assert pauses >= 50
 
 

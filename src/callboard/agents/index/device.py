@@ -160,7 +160,10 @@ class DeviceVectorIndex:
         rows, squares = [], []
         for start in range(0, len(numbers), BLOCK):
             part = numbers[start : start + BLOCK]
-            block, step = self._device.empty((len(part), self.dim), dtype), max(1, SENT // (self.dim * dtype().itemsize))
+            block, step = (
+                self._device.empty((len(part), self.dim), dtype),
+                max(1, SENT // (self.dim * dtype().itemsize)),
+            )
             for at in range(0, len(part), step):  # the host's shared memory is as small as that
                 some = await asyncio.to_thread(stored, part[at : at + step])
                 await self._device.put(some, out=block[at : at + step], non_blocking=True)
@@ -185,10 +188,10 @@ class DeviceVectorIndex:
         numbers, scores = (np.concatenate(each) for each in zip(*parts, strict=True))
 
         def joined() -> tuple[Any, Any]:
-            found = _distances(snapshot, queries, numbers) if self.metric == "l2" else (numbers, scores)
+            rows, values = _distances(snapshot, queries, numbers) if self.metric == "l2" else (numbers, scores)
             later = snapshot.alive.copy() if allowed is None else allowed.copy()
             later[: copy.snapshot.count] = False
-            return _merged(snapshot, *found, nearest(snapshot, queries, k, self.metric, later), self.metric, k)
+            return _merged(snapshot, rows, values, nearest(snapshot, queries, k, self.metric, later), self.metric, k)
 
         has_later = snapshot.count > copy.snapshot.count
         return await asyncio.to_thread(joined) if has_later or self.metric == "l2" else joined()

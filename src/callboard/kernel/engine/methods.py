@@ -27,6 +27,7 @@ __all__ = ["ENGINES", "Methods"]
 _log = logging.getLogger("callboard.engine")
 ENGINES = ("onnxruntime", "callboard", "tensorrt")
 
+
 class Methods(Api[Mode]):
     """ONNX models: built once, executed on refs."""
 
@@ -111,7 +112,7 @@ class Methods(Api[Mode]):
         why = f"{of}, which callboard does not execute"
         if compiled and not fallback:
             raise EngineRefused(f"{why}; load it with fallback=True, or build the model with another engine")
-        made = yield self.build(
+        made: EnginePlan = yield self.build(
             model,
             profiles=header["profiles"],
             engine=None if compiled else header["engine"],

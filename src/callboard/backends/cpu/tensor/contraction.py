@@ -116,7 +116,24 @@ def _product(operands: Sequence[Tensor], result: Tensor, extents: Extents, wide:
         return lambda arrays, into: np.zeros(result.layout.shape, wide)
     if set(a.labels).union(b.labels) == set(result.labels):
         return _outer(a, b, result)
+    if _is_in_panels(a, b, result):
+        return _panels
     return _matrices(a, b, result, extents)
+
+
+def _is_in_panels(a: Tensor, b: Tensor, result: Tensor) -> bool:
+    """Whether a matrix is multiplied with one whose columns are in panels: ``mk,nkp->mnp``."""
+    if (len(a.labels), len(b.labels)) != (2, 3):
+        return False
+    (m, k), (n, rows, p) = a.labels, b.labels
+    return rows == k and len({m, n, k, p}) == 4 and tuple(result.labels) == (m, n, p)
+
+
+def _panels(arrays: Sequence[Array], into: Array | None) -> Array:
+    """A product for each panel, as it lies in memory."""
+    found = np.empty((len(arrays[0]), *arrays[1].shape[::2]), arrays[0].dtype) if into is None else into
+    np.matmul(arrays[0], arrays[1], out=found.transpose(1, 0, 2))
+    return found
 
 
 def _outer(a: Tensor, b: Tensor, result: Tensor) -> Run:

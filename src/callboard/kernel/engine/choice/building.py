@@ -1,4 +1,4 @@
-"""``Building``: a plan, step by step: models are read, checked and mapped on threads, and the device is asked between."""
+"""``Building``: a plan, step by step: its model is read, checked and mapped on threads, the device asked in between."""
 
 import importlib.util
 import json
@@ -123,9 +123,7 @@ def _read(model: "bytes | str | os.PathLike[str]", wanted: Wanted, backend: str)
     return Source(data, found, ports, profiles, engine, reason)
 
 
-def _planned(
-    engine: str, source: Source, wanted: Wanted, backend: str, put: Callable[..., Any]
-) -> EnginePlan:
+def _planned(engine: str, source: Source, wanted: Wanted, backend: str, put: Callable[..., Any]) -> EnginePlan:
     """The plan, as far as that needs no device; for a thread."""
     graph = source.model.graph
     weights = refittable_weights(source.model) if wanted.refit else {}

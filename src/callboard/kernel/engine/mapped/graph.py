@@ -225,7 +225,7 @@ def _on_host(shape: Sequence[int], is_float: bool) -> bool:
 
 def _trace(steps: Sequence[Step], inputs: Sequence[str]) -> None:
     """Give each step the inputs of the model that it is computed of: so many as an error names."""
-    origins = {name: (at,) for at, name in enumerate(inputs)}
+    origins: dict[str, tuple[int, ...]] = {name: (at,) for at, name in enumerate(inputs)}
     for step in steps:
         found = {at for name in (*step.inputs, *step.captured) for at in origins.get(name, ())}
         some = tuple(sorted(found)[: MOST_NAMES + 1])

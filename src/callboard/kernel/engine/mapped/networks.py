@@ -5,6 +5,7 @@ from typing import Any
 
 from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.mapped.tools import LARGEST_OPERAND, Tools, Value, is_float, name_of, operator
+from callboard.kernel.tensor import Contract
 
 __all__: list[str] = []
 
@@ -13,11 +14,23 @@ __all__: list[str] = []
 def matmul(t: Tools, a: Value, b: Value) -> Value:
     if a.ndim > 1 and b.ndim > 1 and (batch := broadcast([a.shape[:-2], b.shape[:-2]])) is not None:
         t.sized((*batch, a.shape[-2], b.shape[-1]), a, b)
+    if (found := _by_panels(t, a, b)) is not None:
+        return found
     xp, (x, y) = t.both(a, b)
     if x.ndim < 3 or y.ndim != 2 or 0 in x.shape:
         return xp.matmul(x, y)
     lines = xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))  # one product, not one for each matrix
     return xp.reshape(xp.matmul(lines, y), (*x.shape[:-1], y.shape[1]))
+
+
+def _by_panels(t: Tools, a: Value, b: Value, transposed: bool = False) -> Value | None:
+    """The product with a constant matrix in panels (:meth:`Tools.panels`); None if it has none."""
+    panels = t.panels(b, a, transposed)
+    if panels is None or a.dtype is not panels.dtype or a.shape[-1] != panels.shape[1]:
+        return None
+    lines = a if a.ndim == 2 else t.xp(a).reshape(a, (-1, a.shape[-1]))
+    found = t.submit(Contract(a=lines, b=panels, modes_a="mk", modes_b="nkp", modes_out="mnp"))
+    return t.xp(a).reshape(found, (*a.shape[:-1], panels.shape[0] * panels.shape[2]))
 
 
 @operator("Einsum", since=12)
@@ -57,10 +70,12 @@ def gemm(
 ) -> Value:
     t.expect(a, "A", None, None)
     t.expect(b, "B", None, None)
-    xp, (x, y) = t.both(a, b)
-    x = xp.matrix_transpose(x) if transA else x
-    y = xp.matrix_transpose(y) if transB else y
-    found = matmul(t, x, y)
+    found = None if transA else _by_panels(t, a, b, bool(transB))
+    if found is None:
+        xp, (x, y) = t.both(a, b)
+        x = xp.matrix_transpose(x) if transA else x
+        y = xp.matrix_transpose(y) if transB else y
+        found = matmul(t, x, y)
     if alpha != 1.0:
         found = _times(t, found, alpha)
     if c is None or beta == 0.0:

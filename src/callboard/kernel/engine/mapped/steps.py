@@ -50,7 +50,9 @@ def step_of(node: Node, at: int, title: str) -> Step:
         captured |= names_read(graph)
     operator = operator_of(node.title)
     assert operator is not None, "checked when the plan is built"
-    return Step(_name(node, at, title), operator, node.inputs, node.outputs, node.attributes, frozenset(captured) or NO_NAMES)
+    return Step(
+        _name(node, at, title), operator, node.inputs, node.outputs, node.attributes, frozenset(captured) or NO_NAMES
+    )
 
 
 def _name(node: Node, at: int, title: str) -> str:

@@ -34,6 +34,14 @@ LARGEST_HERE = 1 << 27
 """Elements of an array that the caller's process makes."""
 LARGEST_OPERAND = 1 << 20
 """Elements of an array that the caller's process computes with; one that is larger goes to the device."""
+PANELS = (32, 16)
+"""Columns of a panel of a matrix: the more, the faster."""
+MOST_PRODUCTS = 1_000_000
+"""Multiplications of a product with a panel, up to which OpenBLAS takes the matrices as they are."""
+LEAST_PANELS = 1 << 14
+"""Elements of a matrix in panels: a smaller one stays in the caches."""
+MOST_PANELS = 1 << 26
+"""Elements of all panels of a plan, which the device has beside the matrices."""
 LARGEST_THERE = 1 << 31
 """Elements of an array that the device makes."""
 
@@ -123,7 +131,7 @@ class Tools:
         largest: Elements of a constant that is computed on the host.
     """
 
-    def __init__(self, submit: Any, put: Callable[[Any], Any] | None, opset: int, largest: int = LARGEST_HERE) -> None:
+    def __init__(self, submit: Any, put: Callable[..., Any] | None, opset: int, largest: int = LARGEST_HERE) -> None:
         self.opset = opset
         self.outputs = 1
         self.title = ""
@@ -134,8 +142,10 @@ class Tools:
         self._largest = largest
         self._submit = submit
         self._put = put
-        self._here: dict[int, Any] = {}
-        self._constants: dict[int, Any] = {}
+        self._here: dict[Any, Any] = {}
+        self._placed: dict[int, Any] = {}
+        """Host arrays that are on the device as they are large, by the identity of their refs."""
+        self._constants: dict[Any, Any] = {}
         self._lasting: frozenset[int] = frozenset()
         if submit is not None:
             assert put is not None
@@ -173,9 +183,42 @@ class Tools:
         """The value where a node computes with it: a large one on the device, where no event loop waits for it."""
         if isinstance(value, Operand) or math.prod(value.shape) <= LARGEST_OPERAND:
             return value
-        return self.ref(value)
+        found = self.ref(value)
+        self._placed[id(found)] = value
+        return found
 
-    def remembered(self, constants: dict[int, Any], lasting: frozenset[int]) -> None:
+    def panels(self, matrix: Value, x: Value, transposed: bool) -> Value:
+        """A constant matrix in panels of few columns, f32[n, k, w], for a product that is faster with them; else None.
+
+        On a CPU, OpenBLAS copies a matrix before it multiplies it, which takes as long as a product with few rows. It
+        multiplies small matrices where they are, such as panels.
+
+        Args:
+            matrix: ``[k, columns]``.
+            x: What it is multiplied with: ``[..., k]``.
+            transposed: ``matrix`` is ``[columns, k]``.
+        """
+        array: Value = self._placed.get(id(matrix), matrix)
+        product: Any = x
+        if id(array) not in self._lasting or not isinstance(x, Operand) or array.dtype != np.float32 or array.ndim != 2:
+            return None
+        k, columns = array.shape[::-1] if transposed else array.shape
+        rows = math.prod(x.shape[:-1])
+        width = next((w for w in PANELS if rows * k * w <= MOST_PRODUCTS and columns % w == 0), 0)
+        if rows < 2 or not width or array.size < LEAST_PANELS or not product.device.lower().startswith("cpu"):
+            return None
+        key = width, transposed, id(array)
+        if key not in self._constants:
+            taken = self._constants.get("panels", 0) + array.size
+            if taken > MOST_PANELS:
+                return None
+            turned = array.reshape(-1, width, k).transpose(0, 2, 1) if transposed else array.reshape(k, -1, width)
+            laid = np.ascontiguousarray(turned if transposed else turned.transpose(1, 0, 2))
+            assert self._put is not None, "there is no operand without a device"
+            self._constants |= {key: (settled(self._put, laid), array), "panels": taken}
+        return self._constants[key][0]
+
+    def remembered(self, constants: dict[Any, Any], lasting: frozenset[int]) -> None:
         """Use these refs of constants, by the identity of their host arrays, and keep those of ``lasting`` ones there.
 
         Other arrays of the host are of this execution alone.
