@@ -45,7 +45,7 @@ def failing(error: BaseException, **options: Any) -> App:
 
 # -- reasons -----------------------------------------------------------------------------------------------------------
 
-TOLD = (HttpError, cb.ShapeError, BadRequest, cb.ItemTooLarge, NotReady)
+TOLD = (HttpError, cb.ShapeError, cb.BudgetSpent, BadRequest, cb.ItemTooLarge, NotReady)
 
 
 def errors() -> list[type[Exception]]:
