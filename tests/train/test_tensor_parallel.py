@@ -59,8 +59,6 @@ async def test_a_lost_shard_changes_no_number(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
     data = batches(5, 7, "f8")
 
-    repeats = [0]
-
     async def run(training: cb.TensorParallelTrainer, kills: dict[int, int]) -> list[tuple[float, float]]:
         numbers = []
         for number, batch in enumerate(data):
@@ -72,7 +70,6 @@ async def test_a_lost_shard_changes_no_number(monkeypatch: pytest.MonkeyPatch) -
                 os.kill(victim, signal.SIGKILL)
             stats = await step
             numbers.append((stats.loss, stats.grad_norm))
-            repeats[0] += stats.repeats
         return numbers
 
     async with cb.System() as system:
@@ -86,7 +83,7 @@ async def test_a_lost_shard_changes_no_number(monkeypatch: pytest.MonkeyPatch) -
             disturbed = await run(training, {3: 1})
             found = await training.state_dict()
     assert disturbed == calm
-    assert repeats[0] >= 1
+    assert pair[1].generation > 1  # a loss that only the snapshot after a step meets repeats no step of the figures
     assert equal(found, expected)
     whole = "5.weight", "3.bias"  # behind dropout of which all shards drew the same
     assert all(torch.equal(models[0][name], models[1][name]) for name in whole)

@@ -148,3 +148,14 @@ class Learned(nn.Module):
 def test_losses_that_are_refused(loss: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cb.DataParallelTrainer(mlp64, optimizer=SGD, loss=loss)
+
+
+async def test_a_module_stays_as_it_was_given(devices: list[cb.Device]) -> None:
+    loss = nn.CrossEntropyLoss(weight=WEIGHTS.clone())
+    for kind in (data_parallel, pipeline, tensor_parallel):
+        async with kind(devices, model=mlp64, optimizer=SGD, loss=loss) as training:
+            await training.step((DATA[1][0], DATA[1][1].clip(0)))
+    assert torch.equal(loss.weight, WEIGHTS)
+    moved: Any = loss_of(loss, "meta")
+    assert moved.weight.device.type == "meta"
+    assert loss.weight.device.type == "cpu"

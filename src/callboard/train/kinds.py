@@ -1,5 +1,6 @@
 """``OptimizerKind`` and ``LossKind``: the usual update rules and losses by name, for jobs that travel to devices."""
 
+import copy
 import inspect
 import math
 import sys
@@ -178,9 +179,14 @@ def refuse(optimizer: Any, names: Sequence[str], trainer: str, why: str) -> None
         )
 
 
-def loss_of(kind: Loss) -> Callable[[Any, Any], Any]:
-    """The function of outputs and targets that gives the mean loss, a tensor without axes."""
-    from torch.nn import functional
+def loss_of(kind: Loss, device: Any = None) -> Callable[[Any, Any], Any]:
+    """The function of outputs and targets that gives the mean loss, a tensor without axes.
+
+    Args:
+        kind: The loss; of a ``torch.nn.Module``, a copy is used.
+        device: Where outputs and targets are; a module's tensors, such as weights of classes, go there. None: the host.
+    """
+    from torch.nn import Module, functional
 
     match kind:
         case LossKind.Mse():
@@ -196,7 +202,7 @@ def loss_of(kind: Loss) -> Callable[[Any, Any], Any]:
                 )
                 / max(1, targets.numel())
             )
-    return kind
+    return copy.deepcopy(kind).to(device) if isinstance(kind, Module) else kind
 
 
 def class_numbers(targets: Any) -> Any:

@@ -316,10 +316,10 @@ async def test_a_killed_stage_changes_no_number(pair: list[cb.Device]) -> None:
     async with cb.System() as system:
         devices = [await system.device(f"cpu:{rank}", isolation="process", standby=None) for rank in range(2)]
         async with trainer(devices, normed, snapshot_every=2) as training:
-            disturbed, repeats = await losing(training, data, {3: (1, 40)})
+            disturbed, _ = await losing(training, data, {3: (1, 40)})
             found = await training.state_dict()
     assert disturbed == calm
-    assert repeats >= 1
+    assert devices[1].generation > 1  # a loss that only the snapshot after a step meets repeats no step of the figures
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 

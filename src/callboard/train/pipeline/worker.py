@@ -53,7 +53,7 @@ class Worker(ResidentActor):
         self._device = ctx.torch_device
         parts, self._parts = self._parts, {}
         self._stages = {number: Stage(number, part, job, self._device) for number, part in parts.items()}
-        self._loss_of = None if job.loss is None else loss_of(job.loss)
+        self._loss_of = None if job.loss is None else loss_of(job.loss, self._device)
         self._done = Update(-1)
         self._open = False
         self._failed: Exception | None = None

@@ -81,7 +81,6 @@ class Replica(ResidentActor):
             torch.set_num_threads(job.threads)
         if job.deterministic:
             torch.use_deterministic_algorithms(True)
-        self._loss = None if job.loss is None else loss_of(job.loss)
         self._whole = self._built()
 
     def setup(self, ctx: HostContext) -> None:
@@ -93,6 +92,7 @@ class Replica(ResidentActor):
     def _enter(self, ctx: HostContext, exchanging: "LocalDevice") -> None:
         self._ctx = ctx
         self._device = ctx.torch_device
+        self._loss = None if self._job.loss is None else loss_of(self._job.loss, self._device)
         self._exchange = Exchange(exchanging)
 
     def _built(self) -> Any:

@@ -12,10 +12,10 @@ IGNORED = -100
 """The target that counts for nothing, as torch has it."""
 
 
-def loss_of_cut(kind: Loss, flow: Flow) -> Callable[[Any, Any], Any]:
+def loss_of_cut(kind: Loss, flow: Flow, device: Any) -> Callable[[Any, Any], Any]:
     """The function of the model's outputs, this shard's classes if they are cut, and the targets: the mean loss."""
     if flow.classes is None:
-        whole = loss_of(kind)
+        whole = loss_of(kind, device)
 
         def checked(outputs: Any, targets: Any) -> Any:
             flow.check_end()

@@ -86,7 +86,7 @@ class TensorShard(Replica):
             if size > 1:
                 refuse(self._optimizer, WHOLE_TENSORS, "TensorParallelTrainer", "whole tensors, which no device has")
             if self._job.loss is not None:
-                self._loss = loss_of_cut(self._job.loss, self._flow)
+                self._loss = loss_of_cut(self._job.loss, self._flow, self._device)
             self._entered = rank, size
         draws = any(one.training and _probability(one) for one in self._model.modules())
         return Entered(Division(self._cuts, self._names()), weights, os.getpid(), draws, self._done)
