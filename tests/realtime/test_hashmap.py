@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -248,6 +250,7 @@ def test_ranges_of_a_table_change_on_several_threads_as_one_does(monkeypatch: py
     monkeypatch.setattr(table, "GRAIN", 1)
     draw = np.random.default_rng(0)
     query = draw.integers(0, 9000, (12000, 1)).astype("u8")  # 8192 slots in two ranges, 6600 keys, of which many go on
+    query[::97] = (1 << 64) - 1  # with 0, the two keys that are marks in a slot
     given = np.arange(12000.0)[:, None]
     outcomes = []
     for by in (plain, table):
@@ -278,3 +281,49 @@ async def test_answers_that_were_lent_outlive_their_device() -> None:
     assert found.all()
     assert (again.values == 7).all()
     np.testing.assert_array_equal(values[1:], keys[1:])
+
+
+def test_keys_that_are_marks_in_a_slot_are_keys_too() -> None:
+    table = compiled()
+    ones = (1 << 64) - 1
+    for words in (1, 2):
+        outcomes = []
+        for by in (plain, table):
+            rows, tag, counts = np.zeros((64, words + 1), "u8"), np.zeros(64, "i4"), np.zeros(2, "i4")
+            keys, values = rows[:, :words], rows[:, words:].view("i8")
+            seen: list[Any] = []
+            for how, some in ((plain.KEEP, [0, ones, 5]), (plain.ERASE, [0, 5]), (plain.ADD, [ones, 0, 0]),
+                              (plain.ERASE, [ones, ones, 7]), (plain.ASSIGN, [3, 0, 3])):  # fmt: skip
+                query, given = np.array([[one] * words for one in some], "u8"), np.arange(1, 4)[:, None]
+                slot, order = np.zeros((2, len(some)), "i4")
+                by.claim(query, keys, tag, slot, order, how)
+                by.apply(slot, order, query, given[: len(some)], keys, tag, values, counts, how)
+                wanted = np.array([[one] * words for one in (0, ones, 3, 5, 7)], "u8")
+                found, out = np.zeros(5, "u1"), np.zeros((5, 1), "i8")
+                by.find(wanted, keys, tag, values, found, out)
+                seen += [found.tolist(), out.tolist(), counts.tolist()]
+            large, more = np.zeros((128, words + 1), "u8"), np.zeros(128, "i4")
+            by.rehash(keys, tag, values, large[:, :words], more, large[:, words:].view("i8"), counts)
+            by.find(wanted, large[:, :words], more, large[:, words:].view("i8"), found, out)
+            outcomes.append([*seen, found.tolist(), out.tolist(), counts.tolist()])
+        assert outcomes[0] == outcomes[1]
+
+
+async def test_searches_are_not_kept_and_clear_lets_go_of_what_was_before() -> None:
+    async with cb.device("cpu", isolation="process") as gpu, cb.GpuHashMapActor(gpu, value="i4", capacity=4) as table:
+        history = table._commands.history
+        await table.insert([0, 1, 2], 5)
+        for _ in range(3):
+            await table.find([1, 9])
+            await table.contains([2])
+        assert len(history.commands) == 1
+        await table.insert(range(3, 30), 6)  # a larger table
+        await table.clear()
+        assert history.commands == []
+        await table.insert([(1 << 64) - 1, 0], [1, 2])
+        pid = gpu.health().host_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert (await table.find([0, 1, (1 << 64) - 1])).values.tolist() == [2, 0, 1]
+        stats = await table.stats()
+        assert (stats.size, stats.slots, stats.losses, stats.lost_frames) == (2, 64, 1, 2)

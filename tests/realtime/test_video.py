@@ -1,5 +1,6 @@
 """``VideoEffectsGraph``: against NumPy, and what the original did wrong."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.realtime.text_lab import run_text
 
 import callboard as cb
 from callboard.actors.clock import ManualClock
+from callboard.realtime.base.cpu.recycled import Recycled
 from callboard.realtime.video import effects, kernels
 from callboard.realtime.video.streams import synced
 
@@ -155,3 +157,42 @@ def test_numba_gives_what_numpy_gives(dtype: str, channels: int) -> None:
         getattr(plain, name)(*arrays, wanted, *more)
         getattr(compiled, name)(*arrays, found, *more)
         np.testing.assert_allclose(found.astype("f8"), wanted.astype("f8"), rtol=1e-5, atol=1e-3, err_msg=name)
+
+
+async def test_large_frames_are_the_callers_on_both_sides() -> None:
+    nodes = {"low": effects.threshold(9, 100), "trail": effects.trail(1, "low", decay=0.5)}
+    async with cb.device("cpu", isolation="thread") as gpu:
+        graph = cb.VideoEffectsGraph(gpu, nodes, output=("low", "trail"))
+        frame = np.full((600, 1000), 10, "u1")
+        first = asyncio.ensure_future(graph.process_frame(frame))
+        await asyncio.sleep(0)
+        frame[:] = 0  # the next one, in the same memory
+        second = asyncio.ensure_future(graph.process_frame(frame))
+        one = await first
+        low, trail = one["low"].copy(), one["trail"].copy()
+        one["low"][:] = one["trail"][:] = 7
+        two = await second
+        assert low.min() == trail.min() == 100
+        assert (two["low"].max(), two["trail"].min(), two["trail"].max()) == (0, 50, 50)
+        assert (await graph.process_frame(frame))["trail"].max() == 0
+        same = cb.VideoEffectsGraph(gpu, [cb.Effect(lambda device, shown: shown)])
+        (await same.process_frame(frame))[:] = 3
+        assert frame.max() == 0
+
+
+def test_memory_of_copies_is_used_again() -> None:
+    copies = Recycled()
+    source = np.arange(1 << 18, dtype="f4")
+    first = copies.copy(source)
+    view, at = first[1:], first.ctypes.data
+    del first
+    second = copies.copy(source[::-1])
+    assert second.ctypes.data != at
+    np.testing.assert_array_equal(view, source[1:])
+    np.testing.assert_array_equal(second, source[::-1])
+    del view
+    again = copies.copy(source + 1)
+    assert again.ctypes.data == at
+    np.testing.assert_array_equal(again, source + 1)
+    assert copies.copy(source[:3]).tolist() == [0, 1, 2]
+    assert copies.copy([[1, 2]]).tolist() == [[1, 2]]

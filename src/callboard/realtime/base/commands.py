@@ -117,7 +117,7 @@ class Commands(Generic[C]):
             if command.steps and history.steps - self.since >= self._every:
                 self.since, copy = history.steps, live.read()
             command.value = await reply
-            command.done = True
+            history.ended(command)
             if copy is not None:
                 await self._take(at._replace(state=await copy), command, history)
         except (Diverged, Unrecoverable):
@@ -133,6 +133,13 @@ class Commands(Generic[C]):
         if command.error is not None:
             raise command.error
         return command
+
+    def known(self, state: HostArrays, last: Command) -> None:
+        """The state after ``last`` is this, without a copy: nothing before it needs to be called again."""
+        history = self.history
+        if last in history.commands:
+            self.since = last.at
+            history.take(Kept(last.at, history.time, history.config, state), last)
 
     async def copy(self) -> Kept[C]:
         """A copy of the state, after all that was called before; it serves as the last snapshot, too."""

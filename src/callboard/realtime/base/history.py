@@ -34,6 +34,7 @@ class Command:
         run: Enqueues it; gives its end.
         steps, time: What it adds to the simulation's.
         config: The configuration from then on, if it sets one.
+        lasting: It may change the state, so it is called again after a loss even when it has ended.
 
     Attributes:
         at: Steps of the simulation after it.
@@ -42,12 +43,18 @@ class Command:
         error: Why it counts as not called.
     """
 
-    __slots__ = ("at", "config", "done", "error", "run", "steps", "time", "value")
+    __slots__ = ("at", "config", "done", "error", "lasting", "run", "steps", "time", "value")
 
     def __init__(
-        self, run: Callable[[Live[Any]], Awaitable[Any]], steps: int = 0, time: float = 0.0, config: Any = None
+        self,
+        run: Callable[[Live[Any]], Awaitable[Any]],
+        steps: int = 0,
+        time: float = 0.0,
+        config: Any = None,
+        *,
+        lasting: bool = True,
     ) -> None:
-        self.run, self.steps, self.time, self.config = run, steps, time, config
+        self.run, self.steps, self.time, self.config, self.lasting = run, steps, time, config, lasting
         self.at = 0
         self.done = False
         self.value: Any = None
@@ -79,6 +86,12 @@ class History(Generic[C]):
         """This is the state after ``last``."""
         del self.commands[: self.commands.index(last) + 1]
         self.kept = kept
+
+    def ended(self, command: Command) -> None:
+        """It has its value; one that changes nothing is not kept, nor what it was called with."""
+        command.done = True
+        if not command.lasting and command in self.commands:
+            self.commands.remove(command)
 
     def drop(self, command: Command, error: BaseException) -> None:
         """It has failed, and counts as not called."""

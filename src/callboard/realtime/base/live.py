@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from callboard.core.errors import DeviceStopped
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.rule import HostArrays, Rule
@@ -16,7 +17,7 @@ from callboard.realtime.base.rule import HostArrays, Rule
 __all__ = ["Later", "Live", "fetched", "lent"]
 
 C = TypeVar("C")
-LARGE = 1 << 20
+LARGE = 1 << 19
 """Bytes that take longer to copy than to lend."""
 
 
@@ -47,7 +48,10 @@ class Later:
 
 async def _viewed(device: Device, ref: GpuRef) -> NDArray[Any]:
     await ref
-    return device.host_view(ref)
+    try:
+        return device.host_view(ref)
+    except (BufferError, DeviceStopped):  # the context has ended since: the op that follows says how
+        return await _copied(ref.get())
 
 
 async def _copied(reply: Awaitable[Any]) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from callboard.device.client.handle import Device
 from callboard.realtime.base.asking import Commanded
 from callboard.realtime.base.checks import count
 from callboard.realtime.base.commands import Commands
+from callboard.realtime.base.cpu.recycled import Recycled
 from callboard.realtime.base.history import Command, Kept
 from callboard.realtime.base.live import Live
 from callboard.realtime.hashmap import kernels, messages
@@ -81,10 +82,11 @@ class GpuHashMapActor(Commanded):
         extents = tuple(count(f"shape[{n}]", extent) for n, extent in enumerate(shape))
         room = count("capacity", capacity, most=int(MOST_SLOTS * MOST_LOAD))
         self._config = HashMapConfig(key=kind, value=dtype.str[1:], shape=extents, capacity=room, grow=bool(grow))
-        rule = Table()
-        kept = Kept(0, 0.0, self._config, rule.state(self._config))
-        self._commands = Commands(device, rule, kept, count("snapshot_every", snapshot_every))
+        self._rule = Table(joined=device.backend == "cpu")
+        kept = Kept(0, 0.0, self._config, self._rule.state(self._config))
+        self._commands = Commands(device, self._rule, kept, count("snapshot_every", snapshot_every))
         self._turn = asyncio.Lock()
+        self._copies = Recycled()
         self._slots, self._size, self._erased = slots_for(room), 0, 0
         self._sure = True  # that these are what the table has
 
@@ -124,7 +126,7 @@ class GpuHashMapActor(Commanded):
 
     async def erase(self, keys: Any) -> int:
         """Remove keys, and return how many there were."""
-        words = words_of(keys, self._config)
+        words = words_of(keys, self._config, self._copies.copy)
         async with self._turn:
             await self._counted()
             return -await self._change(words, self._nothing(), ERASE, 0) if len(words) else 0
@@ -132,7 +134,9 @@ class GpuHashMapActor(Commanded):
     async def clear(self) -> None:
         """Remove all keys; the table stays as large as it is."""
         async with self._turn:
-            await self._run(wiped, 1)
+            await self._counted()
+            last = await self._run(wiped, 1)
+            self._commands.known(self._rule.empty(self._config, self._slots), last)
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
@@ -143,7 +147,7 @@ class GpuHashMapActor(Commanded):
             keys: See :meth:`insert_or_assign`.
             default: The value of those that are not; None: zeros.
         """
-        words = words_of(keys, self._config)
+        words = words_of(keys, self._config, self._copies.copy)
         instead = None if default is None else values_of(default, 1, self._config)
         async with self._turn:
             found, values = await self._found(words)
@@ -175,12 +179,12 @@ class GpuHashMapActor(Commanded):
             return Found(values.reinterpret(np.dtype(self._config.value)).reshape(-1, *self._config.shape), found)
 
         async with self._turn:
-            answer: Found = (await self._commands.run(lambda: Command(run))).value
+            answer: Found = (await self._commands.run(lambda: Command(run, lasting=False))).value
             return answer
 
     async def contains(self, keys: Any) -> NDArray[np.bool_]:
         """Which keys are in the map, bool ``[n]``."""
-        words = words_of(keys, self._config)
+        words = words_of(keys, self._config, self._copies.copy)
         async with self._turn:
             return await self._contained(words)
 
@@ -188,11 +192,11 @@ class GpuHashMapActor(Commanded):
         """All keys, ascending, and their values."""
         async with self._turn:
             kept = await self._commands.copy()
-        used = np.flatnonzero(kept.state["tag"] == -1)
-        keys = keys_of(kept.state["keys"][used], self._config)
+        words, stored = self._rule.contents(self._config, kept.state)
+        keys = keys_of(words, self._config)
         order = np.argsort(keys) if keys.ndim == 1 else np.lexsort(keys.T[::-1])
-        values = kept.state["values"][used][order].view(np.dtype(self._config.value))
-        return keys[order], values.reshape(len(used), *self._config.shape)
+        values = stored[order].view(np.dtype(self._config.value))
+        return keys[order], values.reshape(len(words), *self._config.shape)
 
     async def stats(self) -> HashMapStats:
         """Figures after all calls before."""
@@ -227,8 +231,8 @@ class GpuHashMapActor(Commanded):
     # -- how -----------------------------------------------------------------------------------------------------------
 
     async def _inserted(self, keys: Any, values: Any, how: int) -> int:
-        words = words_of(keys, self._config)
-        given = values_of(values, len(words), self._config)
+        words = words_of(keys, self._config, self._copies.copy)
+        given = values_of(values, len(words), self._config, self._copies.copy)
         if not len(words):
             return 0
         async with self._turn:
@@ -268,12 +272,13 @@ class GpuHashMapActor(Commanded):
         self._slots = slots or self._slots
         return self._size - before
 
-    async def _run(self, run: Callable[[Live[HashMapConfig]], Awaitable[Any]], changes: int) -> None:
-        """A command that gives the counts."""
+    async def _run(self, run: Callable[[Live[HashMapConfig]], Awaitable[Any]], changes: int) -> Command:
+        """A command that gives the counts; without changes, it only reads them."""
         self._sure = False
-        found = (await self._commands.run(lambda: Command(run, changes))).value
-        self._size, self._erased = (int(number) for number in found)
+        done = await self._commands.run(lambda: Command(run, changes, lasting=changes > 0))
+        self._size, self._erased = (int(number) for number in done.value)
         self._sure = True
+        return done
 
     async def _counted(self) -> None:
         """After a call that was cancelled, or failed: learn what the table has."""
@@ -289,13 +294,14 @@ class GpuHashMapActor(Commanded):
     async def _found(self, words: Words) -> tuple[NDArray[np.bool_], NDArray[Any]]:
         if not len(words):
             return np.zeros(0, bool), self._nothing()[:0]
-        found, values = (await self._commands.run(lambda: Command(partial(searched, words)))).value
+        found, values = (await self._commands.run(lambda: Command(partial(searched, words), lasting=False))).value
         return found.view(bool), values
 
     async def _contained(self, words: Words) -> NDArray[np.bool_]:
         if not len(words):
             return np.zeros(0, bool)
-        return np.asarray((await self._commands.run(lambda: Command(partial(located, words)))).value) >= 0
+        reader = Command(partial(located, words), lasting=False)
+        return np.asarray((await self._commands.run(lambda: reader)).value) >= 0
 
     def _nothing(self) -> NDArray[Any]:
         dtype, width = self._config.stored

@@ -34,6 +34,8 @@ def changed(words: Words, given: NDArray[Any], how: int, slots: int, live: Table
 def wiped(live: Table) -> Awaitable[Any]:
     """Have no keys; gives the counts."""
     kernels.wipe(live.arrays["tag"], live.arrays["counts"])
+    if live.device.backend == "cpu":  # where a key in a slot says that it is there
+        live.device.fill(live.arrays["keys"], 0)
     return live.arrays["counts"].get()
 
 
@@ -55,7 +57,8 @@ def _moved(live: Table, slots: int) -> None:
     """Put all keys into a table of this size."""
     old: Any = {name: live.arrays[name] for name in ("keys", "tag", "values")}
     for name, ref in old.items():
-        live.replace(name, live.device.zeros((slots, *ref.shape[1:]), ref.dtype))
+        rows = slots if len(ref) == len(old["tag"]) else len(ref)
+        live.replace(name, live.device.zeros((rows, *ref.shape[1:]), ref.dtype))
     kernels.rehash(*old.values(), *(live.arrays[name] for name in old), live.arrays["counts"])
 
 

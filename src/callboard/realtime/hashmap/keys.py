@@ -1,5 +1,6 @@
 """Keys and values between what callers pass and what is in the table. Pure."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,20 @@ __all__ = ["KEYS", "Words", "among", "firsts", "keys_of", "values_of", "words_of
 
 Words = NDArray[np.uint64]
 
+Copied = Callable[[NDArray[Any]], NDArray[Any]]
+
 KEYS = ("u4", "u8", "i4", "i8", "f4", "f8")
 
 
-def words_of(keys: Any, config: HashMapConfig) -> Words:
+def _copied(array: NDArray[Any]) -> NDArray[Any]:
+    return np.array(array, order="C")
+
+
+def words_of(keys: Any, config: HashMapConfig, copied: Copied = _copied) -> Words:
     """Keys as u64 ``[n, words]``; equal keys, and no others, have equal words.
+
+    Args:
+        copied: Makes a row-major copy, since the caller may write other numbers into its array.
 
     Raises:
         ShapeError, TypeError, ValueError: They are no keys of this map; names the first that is none.
@@ -36,7 +46,7 @@ def words_of(keys: Any, config: HashMapConfig) -> Words:
         if bad.size:
             raise ValueError(f"keys[{bad[0]}] is nan, which equals no key; leave it out")
         cast = cast + kind.type(0)  # -0.0 is 0.0
-    own = np.array(cast, order="C")  # the caller may write other keys into its array
+    own = copied(cast)
     return own.view(f"u{kind.itemsize}").astype("u8", copy=False)[:, None]
 
 
@@ -65,7 +75,7 @@ def keys_of(words: Words, config: HashMapConfig) -> NDArray[Any]:
     return found
 
 
-def values_of(values: Any, count: int, config: HashMapConfig) -> NDArray[Any]:
+def values_of(values: Any, count: int, config: HashMapConfig, copied: Copied = _copied) -> NDArray[Any]:
     """Values as they are stored, ``[count, width]``; a single one is for all keys.
 
     Raises:
@@ -79,7 +89,7 @@ def values_of(values: Any, count: int, config: HashMapConfig) -> NDArray[Any]:
     cast = np.broadcast_to(
         within("values", given, kind, rounds=True) if count else np.zeros((), kind), (count, *config.shape)
     )
-    return np.array(cast, order="C").view(stored).reshape(count, width)
+    return copied(cast).view(stored).reshape(count, width)
 
 
 def firsts(words: Words) -> NDArray[np.intp]:

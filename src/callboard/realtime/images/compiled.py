@@ -1,10 +1,10 @@
-"""Filters compiled by Numba: as :mod:`.plain`, except for the order of the sums of kernels that are outer products.
+"""Filters compiled by Numba: as :mod:`.plain`.
 
 Rows are taken one by one: with what is beyond their ends, and in f32, they stay in the cache for all sums.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,11 @@ def correlate(image: Any, weights: Any, result: Any, border: int, fill: float) -
     """See :func:`.plain.correlate`."""
     _, h, w, _ = image.shape
     ky, kx = weights.shape
-    column, row, direct = separated(np.ascontiguousarray(weights, "f4").tobytes(), kx)
+    across, down = taps_of(np.ascontiguousarray(weights, "f4").tobytes(), kx)
     ys, xs = indices(h, ky // 2, border), indices(w, kx // 2, border)
     grain = max(4 * ky, -(-GRAIN // max(1, image.shape[2] * image.shape[3])))
     for source, target in zip(image, result, strict=True):
-        spread(rows_of, h, grain, source, target, column, row, direct, ys, xs, np.float32(fill), most_of(result))
+        spread(rows_of, h, grain, source, target, across, down, ys, xs, np.float32(fill), most_of(result))
 
 
 def most_of(result: Any) -> Any:
@@ -37,57 +37,96 @@ def most_of(result: Any) -> Any:
     return np.float32(np.iinfo(result.dtype).max if result.dtype.kind == "u" else 0)
 
 
+class Taps(NamedTuple):
+    """Weights of a sum that are not 0, in the order in which :mod:`.plain` adds their products.
+
+    Attributes:
+        rows, columns: Where in the kernel.
+        weights: Of each.
+    """
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    weights: NDArray[np.float32]
+
+
 @functools.lru_cache(maxsize=64)
-def separated(weights: bytes, kx: int) -> tuple[NDArray[np.float32], NDArray[np.float32], bool]:
-    """A column and a row; or the weights of all rows, one after the other, if they are no outer product."""
+def taps_of(weights: bytes, kx: int) -> tuple[Taps, Taps]:
+    """Of the pass along a row, and of the one down. The first has no weights if the kernel is no outer product."""
     whole = np.frombuffer(weights, "f4").reshape(-1, kx)
     column, row = outer_product(whole)
-    if row.size:
-        return column, row, False
-    return np.zeros(len(whole), "f4"), whole.reshape(-1), True
+    return _taps(row[None]), _taps(column[:, None] if row.size else whole)
+
+
+def _taps(weights: NDArray[np.float32]) -> Taps:
+    rows, columns = np.nonzero(weights)
+    return Taps(rows, columns, weights[rows, columns])
 
 
 @jit
-def add(total: Any, source: Any, weights: Any, step: Any, fresh: Any) -> None:
-    """Add products to each total, up to three in one pass; ``step`` numbers are between their factors."""
-    size, many = total.shape[0], weights.shape[0]
+def add(total: Any, ring: Any, base: Any, step: Any, taps: Any) -> None:
+    """The sum of products with rows of a ring, up to five in one pass.
+
+    Args:
+        total: Overwritten.
+        ring: Row ``n`` of the kernel is ``(base + n) % len(ring)``.
+        step: Numbers of a column: channels.
+        taps: At least one.
+    """
+    size, many, length = total.shape[0], taps.weights.shape[0], ring.shape[0]
     n = 0
-    if fresh and many < 3:
-        total[:] = ZERO
     while n < many:
-        x, a = source[n * step : n * step + size], weights[n]
-        if n + 2 < many:
-            y, z = source[(n + 1) * step : (n + 1) * step + size], source[(n + 2) * step : (n + 2) * step + size]
-            b, c = weights[n + 1], weights[n + 2]
-            if fresh and n == 0:
+        begin = taps.columns[n] * step
+        p, a = ring[(base + taps.rows[n]) % length][begin : begin + size], taps.weights[n]
+        if n + 2 >= many:
+            if n == 0:
                 for i in range(size):
-                    total[i] = a * x[i] + b * y[i] + c * z[i]
+                    total[i] = a * p[i]
             else:
                 for i in range(size):
-                    total[i] += a * x[i] + b * y[i] + c * z[i]
+                    total[i] += a * p[i]
+            n += 1
+            continue
+        begin = taps.columns[n + 1] * step
+        q, b = ring[(base + taps.rows[n + 1]) % length][begin : begin + size], taps.weights[n + 1]
+        begin = taps.columns[n + 2] * step
+        r, c = ring[(base + taps.rows[n + 2]) % length][begin : begin + size], taps.weights[n + 2]
+        if n + 4 >= many:
+            if n == 0:
+                for i in range(size):
+                    total[i] = a * p[i] + b * q[i] + c * r[i]
+            else:
+                for i in range(size):
+                    total[i] = total[i] + a * p[i] + b * q[i] + c * r[i]
             n += 3
+            continue
+        begin = taps.columns[n + 3] * step
+        s, d = ring[(base + taps.rows[n + 3]) % length][begin : begin + size], taps.weights[n + 3]
+        begin = taps.columns[n + 4] * step
+        t, e = ring[(base + taps.rows[n + 4]) % length][begin : begin + size], taps.weights[n + 4]
+        if n == 0:
+            for i in range(size):
+                total[i] = a * p[i] + b * q[i] + c * r[i] + d * s[i] + e * t[i]
         else:
             for i in range(size):
-                total[i] += a * x[i]
-            n += 1
+                total[i] = total[i] + a * p[i] + b * q[i] + c * r[i] + d * s[i] + e * t[i]
+        n += 5
 
 
 @jit
 def rows_of(
-    first: Any, end: Any, source: Any, target: Any, column: Any, row: Any, direct: Any, ys: Any, xs: Any, fill: Any,
-    most: Any,
-) -> None:  # fmt: skip
+    first: Any, end: Any, source: Any, target: Any, across: Any, down: Any, ys: Any, xs: Any, fill: Any, most: Any
+) -> None:
     """Rows of an image: those that a sum needs are in a ring."""
-    _, w, c = source.shape
-    ky = column.shape[0]
-    kx = row.shape[0] // ky if direct else row.shape[0]
-    rx = kx // 2
-    padded = np.zeros((w + 2 * rx) * c, np.float32)
-    ring = np.zeros((ky, padded.shape[0] if direct else w * c), np.float32)
+    h, w, c = source.shape
+    ky, rx = ys.shape[0] - h + 1, (xs.shape[0] - w) // 2
+    direct = across.weights.shape[0] == 0
+    padded = np.zeros((1, (w + 2 * rx) * c), np.float32)
+    ring = np.zeros((ky, padded.shape[1] if direct else w * c), np.float32)
     total = np.zeros(w * c, np.float32)
     for n in range(first, end + ky - 1):
         y = ys[n]
-        into = padded if not direct else ring[n % ky]
+        into = ring[n % ky] if direct else padded[0]
         if y < 0:
             into[:] = fill
         else:
@@ -101,17 +140,11 @@ def rows_of(
                     into[x * c + k] = fill if left < 0 else line[left * c + k]
                     into[(w + rx + x) * c + k] = fill if right < 0 else line[right * c + k]
         if not direct:
-            add(ring[n % ky], padded, row, c, True)
-        if n < first + ky - 1:
-            continue
+            add(ring[n % ky], padded, 0, c, across)
         j = n - ky + 1
-        if direct:
-            for i in range(ky):
-                add(total, ring[(j + i) % ky], row[i * kx : (i + 1) * kx], c, i == 0)
-        else:
-            for i in range(ky):
-                add(total, ring[(j + i) % ky], column[i : i + 1], 1, i == 0)
-        store(total, target[j].reshape(-1), most)
+        if j >= first:
+            add(total, ring, j, c, down)
+            store(total, target[j].reshape(-1), most)
 
 
 @jit_inlined

@@ -11,6 +11,8 @@ from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.asking import Asked
 from callboard.realtime.base.checks import count, number
+from callboard.realtime.base.cpu.recycled import Recycled
+from callboard.realtime.base.live import fetched, lent
 from callboard.realtime.images import messages
 from callboard.realtime.images.kernels import across, correlated, down
 from callboard.realtime.images.plain import BORDERS
@@ -84,6 +86,7 @@ class ImageFilterPipeline(Asked):
         self._border, self._fill = BORDERS[border], number("fill", fill)
         self._weights: list[tuple[GpuRef, ...]] = []
         self._generation = -1
+        self._copies = Recycled()
 
     async def process(self, image: Any, *, roi: Roi | None = None) -> NDArray[Any]:
         """Filter an image of the host.
@@ -107,7 +110,7 @@ class ImageFilterPipeline(Asked):
         shape = _shape_of(array, self._first)
         whole = array.reshape(shape)
         part, inner = self._part(shape, roi)
-        sent = np.array(whole[:, part[0], part[1]], order="C")  # the caller may write the next one into it
+        sent = self._copies.copy(whole[:, part[0], part[1]])  # the caller may write the next one into it
         found = await self._found(sent)
         found = found[:, inner[0], inner[1]]
         found = found[0, :, :, 0] if array.ndim == 2 else found[0] if array.ndim == 3 else found
@@ -117,7 +120,7 @@ class ImageFilterPipeline(Asked):
         losses = 0
         while True:
             try:
-                return np.asarray(await self._filtered(self._device.put(sent)).get())
+                return await fetched(self._device, self._filtered(lent(self._device, sent)))
             except ContextLost:
                 self._generation = -1  # the weights are lost, too
                 losses += 1

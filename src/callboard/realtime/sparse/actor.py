@@ -13,6 +13,7 @@ from callboard.device.client.handle import Device
 from callboard.kernel.sparse.formats import CsrRef
 from callboard.realtime.base.asking import Asked
 from callboard.realtime.base.checks import count
+from callboard.realtime.base.live import fetched, lent
 from callboard.realtime.sparse import messages
 from callboard.realtime.sparse.entries import Change, Entries
 
@@ -213,9 +214,9 @@ class GpuSparseStructureActor(Asked):
 
     async def _product(self, x: NDArray[Any], transpose: bool) -> NDArray[Any]:
         async def run() -> Any:
-            sparse, put = self._device.sparse, self._device.put
+            sparse = self._device.sparse
             product: Callable[..., GpuRef] = sparse.sp_mv if x.ndim == 1 else sparse.sp_mm
-            return await product(self.matrix(), put(x), transpose=transpose).get()
+            return await fetched(self._device, product(self.matrix(), lent(self._device, x), transpose=transpose))
 
         return np.asarray(await self._again(run))
 

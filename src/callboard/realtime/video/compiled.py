@@ -11,6 +11,7 @@ from callboard.realtime.images.compiled import most_of, store
 __all__ = ["combined", "edges", "gray", "limited"]
 
 ZERO, TWO = np.float32(0), np.float32(2)
+ONE, PAIR, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 RED, GREEN, BLUE = np.float32(0.299), np.float32(0.587), np.float32(0.114)
 GRAIN = 1 << 17
 """Numbers of a thread at least."""
@@ -58,24 +59,34 @@ def limited(a: Any, out: Any, level: Any, high: Any) -> None:
 
 @jit_inlined
 def brightness(line: Any, light: Any) -> None:
-    """Of the pixels of a row ``[w, c]``."""
-    if line.shape[1] < 3:
+    """Of the pixels of a row ``[w, c]``. Only steps that the compiler knows become vector code."""
+    numbers, c = line.reshape(-1), line.shape[1]
+    if c < 3:
         for x in range(light.shape[0]):
             light[x] = line[x, 0]
+    elif c == 3:
+        for x in range(np.uint64(light.shape[0])):
+            at = THREE * x
+            light[x] = (
+                RED * np.float32(numbers[at])
+                + GREEN * np.float32(numbers[at + ONE])
+                + BLUE * np.float32(numbers[at + PAIR])
+            )
     else:
         for x in range(light.shape[0]):
             light[x] = RED * np.float32(line[x, 0]) + GREEN * np.float32(line[x, 1]) + BLUE * np.float32(line[x, 2])
 
 
 @jit_inlined
-def shown(values: Any, line: Any, out: Any, most: Any) -> None:
-    """A number for each pixel, in its colours."""
+def shown(values: Any, line: Any, out: Any, rounded: Any, most: Any) -> None:
+    """A number for each pixel, in its colours; ``rounded`` is room for as many."""
     c = line.shape[1]
-    rounded = np.empty(values.shape[0], out.dtype)
     store(values, rounded, most)
     if c == 3:
-        for x in range(values.shape[0]):
-            out[x, 0] = out[x, 1] = out[x, 2] = rounded[x]
+        numbers = out.reshape(-1)
+        for x in range(np.uint64(values.shape[0])):
+            at = THREE * x
+            numbers[at] = numbers[at + ONE] = numbers[at + PAIR] = rounded[x]
         return
     for x in range(values.shape[0]):
         for k in range(min(c, 3)):
@@ -86,12 +97,12 @@ def shown(values: Any, line: Any, out: Any, most: Any) -> None:
 
 @jit
 def gray_of(first: Any, end: Any, a: Any, out: Any, most: Any) -> None:
-    light = np.zeros(CHUNK, np.float32)
+    light, room = np.zeros(CHUNK, np.float32), np.empty(CHUNK, out.dtype)
     for start in range(first, end, CHUNK):
         stop = min(start + CHUNK, end)
         some = light[: stop - start]
         brightness(a[start:stop], some)
-        shown(some, a[start:stop], out[start:stop], most)
+        shown(some, a[start:stop], out[start:stop], room[: stop - start], most)
 
 
 def gray(a: Any, out: Any) -> None:
@@ -103,7 +114,7 @@ def gray(a: Any, out: Any) -> None:
 def edges_of(first: Any, end: Any, a: Any, out: Any, most: Any) -> None:
     h, w, _ = a.shape
     ring = np.zeros((3, w + 2), np.float32)
-    sizes = np.zeros(w, np.float32)
+    sizes, room = np.zeros(w, np.float32), np.empty(w, out.dtype)
     for n in range(first - 1, end + 1):
         light = ring[(n + 1) % 3]
         brightness(a[min(max(n, 0), h - 1)], light[1 : w + 1])
@@ -116,7 +127,7 @@ def edges_of(first: Any, end: Any, a: Any, out: Any, most: Any) -> None:
             gx = (above[x + 2] - above[x]) + TWO * (here[x + 2] - here[x]) + (below[x + 2] - below[x])
             gy = (below[x] - above[x]) + TWO * (below[x + 1] - above[x + 1]) + (below[x + 2] - above[x + 2])
             sizes[x] = np.sqrt(gx * gx + gy * gy)
-        shown(sizes, a[j], out[j], most)
+        shown(sizes, a[j], out[j], room, most)
 
 
 def edges(a: Any, out: Any) -> None:

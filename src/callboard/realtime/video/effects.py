@@ -41,6 +41,10 @@ class Effect(msgspec.Struct, frozen=True, eq=False):
         check_fields(self)
 
 
+class Own(Effect, frozen=True, eq=False):
+    """An effect of this module. It gives a new array, keeps no ref after its call, and writes to none that it gets."""
+
+
 def grayscale(*inputs: str) -> Effect:
     """Brightness in each colour."""
 
@@ -48,12 +52,12 @@ def grayscale(*inputs: str) -> Effect:
         gray: GpuRef = kernels.gray(frame.reshape(-1, _pixels(frame)[2]))
         return gray.reshape(frame.shape)
 
-    return Effect(run, inputs)
+    return Own(run, inputs)
 
 
 def edge(*inputs: str) -> Effect:
     """Size of the brightness's gradient, by Sobel's kernels."""
-    return Effect(lambda device, frame: kernels.edges(frame.reshape(_pixels(frame))).reshape(frame.shape), inputs)
+    return Own(lambda device, frame: kernels.edges(frame.reshape(_pixels(frame))).reshape(frame.shape), inputs)
 
 
 def threshold(level: float, high: float = 255.0, *inputs: str) -> Effect:
@@ -64,7 +68,7 @@ def threshold(level: float, high: float = 255.0, *inputs: str) -> Effect:
         limited: GpuRef = kernels.limited(frame.reshape(-1), low, top)
         return limited.reshape(frame.shape)
 
-    return Effect(run, inputs)
+    return Own(run, inputs)
 
 
 def blur(size: int = 5, *inputs: str, sigma: float | None = None) -> Effect:
@@ -84,13 +88,13 @@ def filtered(weights: Any, *inputs: str) -> Effect:
             pipelines[device] = ImageFilterPipeline(device, weights, border="mirror")
         return pipelines[device].process_gpu(frame)
 
-    return Effect(run, inputs)
+    return Own(run, inputs)
 
 
 def blend(first: str, second: str, weight: float = 0.5) -> Effect:
     """``weight`` of the first, and the rest of the second."""
     part = number("weight", weight, least=0.0, most=1.0)
-    return Effect(lambda device, a, b: _combined(a, b, part, 1 - part, 0), (first, second))
+    return Own(lambda device, a, b: _combined(a, b, part, 1 - part, 0), (first, second))
 
 
 def merge(first: str, second: str, mode: Literal["add", "max", "difference"] = "add") -> Effect:
@@ -98,7 +102,7 @@ def merge(first: str, second: str, mode: Literal["add", "max", "difference"] = "
     modes = {"add": 0, "max": 1, "difference": 2}
     if mode not in modes:
         raise ValueError(f"mode is {mode!r}; use one of {', '.join(map(repr, modes))}")
-    return Effect(lambda device, a, b: _combined(a, b, 1.0, 1.0, modes[mode]), (first, second))
+    return Own(lambda device, a, b: _combined(a, b, 1.0, 1.0, modes[mode]), (first, second))
 
 
 def trail(frames: int = 4, *inputs: str, decay: float = 0.6) -> Effect:
@@ -111,7 +115,7 @@ def trail(frames: int = 4, *inputs: str, decay: float = 0.6) -> Effect:
             found = _combined(found, frame, part, 1 - part, 0)
         return found
 
-    return Effect(run, inputs, count("frames", frames))
+    return Own(run, inputs, count("frames", frames))
 
 
 def _combined(a: GpuRef, b: GpuRef, wa: float, wb: float, mode: int) -> GpuRef:

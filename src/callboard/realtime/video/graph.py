@@ -3,7 +3,8 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -16,6 +17,8 @@ from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.asking import Asked
 from callboard.realtime.base.checks import count, number
+from callboard.realtime.base.cpu.recycled import Recycled
+from callboard.realtime.base.live import fetched, lent
 from callboard.realtime.base.simulation import sleep
 from callboard.realtime.video import messages
 from callboard.realtime.video.effects import Effect
@@ -116,6 +119,7 @@ class VideoEffectsGraph(Asked):
         self._plan = Plan(named(effects), inputs, self._outputs)
         self._every = count("measure_every", measure_every)
         self._turn = asyncio.Lock()
+        self._copies = Recycled()
         self._past: Past = {}
         self._recent: deque[tuple[Plan, Frames]] = deque(maxlen=self._plan.depth)
         self._generation = device.generation
@@ -145,7 +149,7 @@ class VideoEffectsGraph(Asked):
             measured = self._frames % self._every == min(2, self._every - 1)
             try:
                 at = self._clock.time()
-                for name, ref in plan.nodes(self._device, self._put(frames), past):
+                for name, ref in plan.nodes(self._device, self._put(plan, frames), past):
                     found[name] = ref
                     if measured:
                         await ref
@@ -160,7 +164,7 @@ class VideoEffectsGraph(Asked):
                 raise
             self._past = past
             self._recent.append((plan, frames))
-            replies = [found[name].get() for name in plan.outputs] if found else []
+            replies = self._fetched(plan, found) if found else []
         return self._result(plan, await self._arrived(replies, (*before, (plan, frames))))
 
     async def _arrived(self, replies: list[Any], frames: tuple[tuple[Plan, Frames], ...]) -> list[NDArray[Any]]:
@@ -176,9 +180,11 @@ class VideoEffectsGraph(Asked):
             await self._device.ready()
             past: Past = {}
             try:
-                made = [(plan, dict(plan.nodes(self._device, self._put(arrays), past))) for plan, arrays in frames]
+                made = [
+                    (plan, dict(plan.nodes(self._device, self._put(plan, arrays), past))) for plan, arrays in frames
+                ]
                 plan, found = made[-1]
-                replies = [found[name].get() for name in plan.outputs]
+                replies = self._fetched(plan, found)
             except ContextLost:
                 replies = []
         raise ContextLost(f"the context was lost {ATTEMPTS} times in one frame")
@@ -187,11 +193,18 @@ class VideoEffectsGraph(Asked):
         """Make the past again in another context."""
         self._generation, self._past = self._device.generation, {}
         for plan, arrays in before:
-            for _ in plan.nodes(self._device, self._put(arrays), self._past):
+            for _ in plan.nodes(self._device, self._put(plan, arrays), self._past):
                 pass
 
-    def _put(self, frames: Frames) -> dict[str, GpuRef]:
-        return {name: self._device.put(array) for name, array in frames.items()}
+    def _put(self, plan: Plan, frames: Frames) -> dict[str, GpuRef]:
+        put = partial(lent, self._device) if plan.lends else self._device.put
+        return {name: put(array) for name, array in frames.items()}
+
+    def _fetched(self, plan: Plan, found: dict[str, GpuRef]) -> list[Awaitable[NDArray[Any]]]:
+        """Arrays that the caller may write to: of what other effects take, a copy."""
+        lends = [plan.lends and name not in plan.kept for name in plan.outputs]
+        refs = [found[name] for name in plan.outputs]
+        return [fetched(self._device, ref) if one else ref.get() for ref, one in zip(refs, lends, strict=True)]
 
     def _arrays(self, frame: Any) -> Frames:
         given = self._plan.given
@@ -199,7 +212,7 @@ class VideoEffectsGraph(Asked):
             frame = {given[0]: frame}
         if set(frame) != set(given):
             raise ValueError(f"frame has {', '.join(map(repr, frame))}; pass one for each of {', '.join(given)}")
-        return {name: np.array(frame[name], order="C") for name in given}  # the caller may write the next one into it
+        return {name: self._copies.copy(frame[name]) for name in given}  # the caller may write the next one into it
 
     def _result(self, plan: Plan, found: list[NDArray[Any]]) -> Any:
         return dict(zip(plan.outputs, found, strict=True)) if self._several else found[0]

@@ -8,7 +8,7 @@ import msgspec
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.dag import ordered
-from callboard.realtime.video.effects import Effect
+from callboard.realtime.video.effects import Effect, Own
 
 __all__ = ["Past", "Plan", "named"]
 
@@ -26,7 +26,9 @@ class Plan:
 
     Attributes:
         depth: Frames before a frame on which its results depend.
-        kept: How many past frames of each name are needed.
+        kept: How many past frames are needed of each name that an effect takes.
+        lends: The device may compute in memory of the caller and give results in its own: no function of an
+            application gets at the refs.
 
     Raises:
         TypeError, ValueError: An effect is none, an input is unknown, effects take each other, or there are none.
@@ -57,6 +59,7 @@ class Plan:
             for one in effect.inputs:
                 self.kept[one] = max(self.kept.get(one, 0), effect.past)
         self.depth = max(deep.values())
+        self.lends = all(isinstance(one, Own) for one in self.effects.values())
 
     def nodes(self, device: Device, frames: Mapping[str, GpuRef], past: Past) -> Iterator[tuple[str, GpuRef]]:
         """Enqueue the effects on a frame, one with each iteration; gives names and results, also of the inputs.

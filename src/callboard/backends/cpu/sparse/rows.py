@@ -30,7 +30,8 @@ class Rows:
         if self._pool is None or parts < 2:
             multiply(0, rows)
             return
-        cuts = np.searchsorted(indptr, [entries * part // parts for part in range(1, parts)]).tolist()
+        ends = np.array([entries * part // parts for part in range(1, parts)], indptr.dtype)  # else indptr is converted
+        cuts = np.searchsorted(indptr, ends).tolist()
         self._pool.share(multiply, list(pairwise([0, *cuts, rows])))
 
     def close(self) -> None:

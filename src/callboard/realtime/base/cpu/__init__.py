@@ -1,1 +1,1 @@
-"""What makes simulations faster on a CPU: engines, threads, code compiled by Numba and kept on disk."""
+"""What makes simulations faster on a CPU: engines, threads, code compiled by Numba, memory that is used again."""
