@@ -21,9 +21,9 @@ ROOT = Path(__file__).parent.parent
 LAYERS: dict[str, set[str]] = {
     "events": set(),
     "actors": {"events"},
-    "core": {"actors"},
+    "core": {"actors", "events"},
     "kernel": {"actors", "core"},
-    "arrays": {"actors", "core", "kernel"},
+    "arrays": {"actors", "core", "events", "kernel"},
     "numpylike": {"actors", "core", "kernel", "arrays"},
     "scipylike": {"actors", "core", "arrays", "numpylike"},
     "device": {"actors", "core", "events", "kernel", "arrays", "numpylike", "scipylike"},

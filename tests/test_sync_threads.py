@@ -1,15 +1,19 @@
-"""Blocking calls where they would wait for themselves: on the loop's thread, and in handlers of signals."""
+"""Blocking calls of several threads, and where they would wait for themselves: on the loop's thread, in handlers."""
 
+import asyncio
 import inspect
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.together import together
 
 import callboard as cb
 from callboard import _background
+from callboard.numpylike import namespace
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -98,3 +102,63 @@ def test_ctrl_c_before_the_loop_has_a_call_leaves_no_coroutine(monkeypatch: pyte
             assert inspect.getcoroutinestate(call) == inspect.CORO_CLOSED
     finally:
         background.leave(close)
+
+
+def test_a_device_is_opened_while_another_thread_closes_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, closed = threading.Event(), threading.Event()
+    opened = cb.System.device
+
+    async def device(self: cb.System, *args: Any, **options: Any) -> Any:
+        begun.set()
+        await asyncio.to_thread(closed.wait, BOUND)
+        return await opened(self, *args, **options)
+
+    with open_cpu() as first:
+        monkeypatch.setattr(cb.System, "device", device)
+        with ThreadPoolExecutor() as threads:
+            opening = threads.submit(open_cpu)
+            assert begun.wait(BOUND)
+            first.close()
+            closed.set()
+            with opening.result(BOUND) as second:
+                assert second.put(np.ones(3)).get().sum() == 3.0
+
+
+def test_an_op_that_is_called_while_the_device_closes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread has passed the checks; when it goes on, the device is closed and the loop has ended."""
+    with open_cpu() as gpu:
+        x = gpu.put(np.ones(4)).result()
+        port = gpu._port
+        enter = port.enter
+
+        def late(*args: Any, **options: Any) -> None:
+            monkeypatch.undo()
+            gpu.close()
+            enter(*args, **options)
+
+        monkeypatch.setattr(port, "enter", late)
+        y = gpu.copy(x)
+        with pytest.raises(cb.DeviceStopped):
+            y.result(BOUND)
+        with pytest.raises(cb.DeviceStopped):
+            gpu.copy(x)
+
+
+def test_threads_that_use_a_part_of_a_device_first_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+
+    def slow(make: Any) -> Any:
+        def made(*args: Any) -> Any:
+            both.wait(BOUND)
+            return make(*args)
+
+        return made
+
+    with open_cpu() as gpu:
+        monkeypatch.setattr(gpu, "library", slow(gpu.library))
+        one, other = together(lambda: gpu.event, [(), ()])
+        assert one is other is gpu.event
+        numpy = gpu.np
+        monkeypatch.setattr(namespace, "Random", slow(namespace.Random))
+        one, other = together(lambda: numpy.random, [(), ()])
+        assert one is other is numpy.random  # it has the state of `np.random.seed`

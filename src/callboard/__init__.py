@@ -17,13 +17,12 @@ Importing this package has no side effects and loads no vendor package; names ar
 lists the public names, both for type checkers and for this file.
 """
 
-import importlib
 import logging
 import sys
 import types
 from typing import Any
 
-from callboard.events.exports import where
+from callboard.events.exports import load, where
 
 logging.getLogger("callboard").addHandler(logging.NullHandler())
 
@@ -39,9 +38,9 @@ def __getattr__(name: str) -> Any:
         told = f"module 'callboard' has no attribute {name!r}"
         raise unknown_name(told, name, where(__name__), sys.modules[__name__])
     elif name == "kernel" or where(__name__)[name] == "callboard":  # modules; the first of them is also a decorator
-        return importlib.import_module(f"callboard.{name}")
+        return load(f"callboard.{name}")
     else:
-        value = getattr(importlib.import_module(where(__name__)[name]), name)
+        value = getattr(load(where(__name__)[name]), name)
     globals()[name] = value
     return value
 

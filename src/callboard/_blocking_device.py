@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from types import TracebackType
@@ -28,6 +27,8 @@ from callboard.device.client.residents.ref import ResidentRef as AsyncResidentRe
 from callboard.device.config import StandbySetting
 from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.device.supervision.watch import DeviceEvent, Stopped
+from callboard.events.exports import load
+from callboard.events.once import once
 
 if TYPE_CHECKING:
     from callboard._blocking import Device
@@ -262,17 +263,19 @@ class BlockingRefs:
         self.dlpack = served.dlpack
         self.array_interface = served.array_interface
 
-    @functools.cached_property
+    @once
     def xp(self) -> "Namespace[Blocking]":
         """The array namespace, made on first use."""
+        load("callboard.arrays.namespace")
         from callboard.arrays.namespace import Namespace  # with the messages of many libraries
 
         device = self._device
         return Namespace(device._call, device.put, device.name)
 
-    @functools.cached_property
+    @once
     def np(self) -> "Numpy":
         """NumPy's names, made on first use."""
+        load("callboard.numpylike.namespace")
         from callboard.numpylike.namespace import Numpy
 
         return Numpy(self.xp)

@@ -31,6 +31,7 @@ class SystemBase(Handle):
         self._system: AsyncSystem | None = None
         self._user: Callable[[], None] = self.close
         self._devices: dict[AsyncDevice, Device] = {}
+        self._opening: list[AsyncSystem] = []  # the system of each call that opens a device now; it stays for them
 
     def _opened(
         self, made: "type[Device]", opening: Callable[[AsyncSystem], Coroutine[Any, Any, AsyncDevice]]
@@ -43,24 +44,35 @@ class SystemBase(Handle):
                 self._system = self._background.run(_started(self.name))
                 self._devices = {}
             background, system = self._background, self._system
-        assert system is not None
+            assert system is not None
+            self._opening.append(system)
         try:
             opened = background.run(opening(system))
             with self._lock:
+                if self._system is not system:  # closed by another thread
+                    return made(background, opened, self._close)
                 return self._devices.get(opened) or self._devices.setdefault(
                     opened, made(background, opened, self._close)
                 )
         finally:
-            self._close_if_unused()
+            with self._lock:
+                self._opening.remove(system)
+            self._close_all(if_unused=True)
 
     def close(self) -> None:
         """Close all devices; their processes have ended and their memory is free when this returns.
 
         Closing twice is harmless. Ctrl-C ends the wait within two seconds; the devices are closed in the background.
         """
-        if self._background is not None:
-            self._background.check_thread()
+        self._close_all()
+
+    def _close_all(self, *, if_unused: bool = False) -> None:
+        background = self._background  # another thread may close it meanwhile
+        if background is not None:
+            background.check_thread()
         with self._lock:
+            if if_unused and (self._devices or self._system in self._opening):
+                return
             background, system, user = self._background, self._system, self._user
             self._background = self._system = None
             self._devices = {}
@@ -68,8 +80,9 @@ class SystemBase(Handle):
             background.finish(system.stop(), system._hurry, user)
 
     def _close(self, device: AsyncDevice) -> None:
-        if self._background is not None:
-            self._background.check_thread()
+        background = self._background  # another thread may close it meanwhile
+        if background is not None:
+            background.check_thread()
         with self._lock:
             background = self._background
             known = self._devices.pop(device, None)
@@ -77,11 +90,7 @@ class SystemBase(Handle):
             try:
                 background.finish(device.close(), device._hurry)
             finally:
-                self._close_if_unused()
-
-    def _close_if_unused(self) -> None:
-        if not self._devices:
-            self.close()
+                self._close_all(if_unused=True)
 
     def __repr__(self) -> str:
         return (
@@ -131,10 +140,12 @@ class ClusterBase(Handle):
             self._background.finish(self._opening.__aexit__(None, None, None), lambda: _hurry(devices), self._user)
 
     def _close(self, device: AsyncDevice) -> None:
-        if device in self._devices:
+        try:
             self._devices.remove(device)
-            with contextlib.suppress(DeviceStopped):  # the cluster was left meanwhile
-                self._background.finish(device.close(), device._hurry)
+        except KeyError:
+            return  # closed already
+        with contextlib.suppress(DeviceStopped):  # the cluster was left meanwhile
+            self._background.finish(device.close(), device._hurry)
 
     @property
     def _open(self) -> AsyncCluster:

@@ -7,7 +7,7 @@ Functions of arrays compute on the device of their first array. Functions that m
 import operator
 from typing import Any
 
-from callboard import xp
+import callboard.xp as xp
 from callboard.core.ref import GpuRef
 from callboard.numpylike.missing import unknown
 from callboard.numpylike.namespace import OF_NUMPY, SECTIONS, Numpy, names

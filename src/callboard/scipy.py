@@ -7,7 +7,7 @@ is one. They are found by part: ``cb.scipy.signal.fftconvolve(a, b)``.
 import operator
 from typing import Any
 
-from callboard import np
+import callboard.np as np
 from callboard.scipylike.namespace import SECTIONS, Scipy, names, unknown
 
 __all__ = ["default"]

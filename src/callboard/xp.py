@@ -10,7 +10,7 @@ import os
 import threading
 from typing import Any
 
-from callboard import sync
+import callboard.sync as sync
 from callboard.arrays.introspection.unknown import unknown
 from callboard.arrays.namespace import Namespace
 from callboard.core.mode import Blocking

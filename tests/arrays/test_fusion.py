@@ -266,6 +266,46 @@ def test_threads_need_each_others_parts(session: cb.sync.Device) -> None:
             np.testing.assert_allclose(result, (a + 1) * factor, rtol=1e-5)
 
 
+def test_what_an_op_reads_cannot_be_written_before_the_op_is_queued(
+    session: cb.sync.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, _, a, _ = pair(session)
+    later = x + 1.0
+    port: Any = session._port
+    submit, free = port.submit, []
+
+    def other() -> bool:
+        """Whether another thread can see to what reads an array, which a write begins with."""
+        if taken := port.deferrals.lock.acquire(blocking=False):
+            port.deferrals.lock.release()
+        return taken
+
+    def submitted(op: Any, *args: Any, **kwargs: Any) -> Any:
+        free.extend(together(other, [()]))
+        return submit(op, *args, **kwargs)
+
+    monkeypatch.setattr(port, "submit", submitted)
+    total = session.xp.sum(later)
+    monkeypatch.undo()
+    assert free == [False]
+    np.testing.assert_allclose(total.get(), (a + 1).sum(), rtol=1e-5)
+
+
+def test_threads_write_what_others_have_read(session: cb.sync.Device) -> None:
+    xp = session.xp
+    for _ in range(40):
+        x, _, a, _ = pair(session)
+        later = x + 1.0
+        uses: list[Callable[[], Any]] = [
+            *(lambda x=x: x.fill(-5.0), lambda later=later: xp.sum(later).get()),
+            *(lambda later=later: xp.max(later).get(), lambda later=later: (later * 2.0).get()),
+        ]
+        _, total, most, twice = together(lambda use: use(), [(use,) for use in uses])
+        np.testing.assert_allclose(total, (a + 1).sum(), rtol=1e-5)
+        np.testing.assert_allclose(most, (a + 1).max(), rtol=1e-6)
+        np.testing.assert_allclose(twice, (a + 1) * 2, rtol=1e-6)
+
+
 def test_what_was_called_before_a_recording_is_no_part_of_it(session: cb.sync.Device) -> None:
     x, y, a, b = pair(session)
     before = x + y

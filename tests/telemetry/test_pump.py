@@ -4,9 +4,11 @@ import logging
 import threading
 
 import pytest
+from tests.together import together
 
 from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, Event, now
+from callboard.telemetry import pump as module
 from callboard.telemetry.pump import Pump
 
 LIMIT = 60.0
@@ -95,3 +97,24 @@ def test_an_exporter_that_hangs_does_not_hold_up_the_end(
     pump.close()
     goes_on.set()
     assert "does not end; 1 events are not exported" in caplog.text
+
+
+def test_systems_of_several_threads_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other() -> bool:
+        """Whether another thread may open or close one now."""
+        if free := Pump._guard.acquire(blocking=False):
+            Pump._guard.release()
+        return free
+
+    free: list[bool] = []
+
+    class Watched(module.Ring):
+        __slots__ = ()
+
+        def __init__(self, capacity: int) -> None:
+            free.extend(together(other, [()]))
+            super().__init__(capacity)
+
+    monkeypatch.setattr(module, "Ring", Watched)
+    Pump.open(KEPT).close()
+    assert free == [False]

@@ -43,8 +43,11 @@ def computed(call: Call, values: Sequence[Any], out: Ref | None = None) -> Any:
         later = deferred(call, values)
         if later is not None:
             return later
-    text, operands, fields = fused(call, values, None if out is None else out.allocation)
-    return submit(operands[0], Map(expression=text, operands=operands, out=out, **fields))
+
+    def made(text: str, operands: tuple[Ref, ...], fields: dict[str, Any]) -> Map:
+        return Map(expression=text, operands=operands, out=out, **fields)
+
+    return fused(call, values, made, None if out is None else out.allocation)
 
 
 def unary(name: str, does: str) -> Unary:

@@ -9,16 +9,16 @@ separate calls, except where a compiler contracts a product and a sum.
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from callboard.arrays.handles import Ref, numbers_of
+from callboard.arrays.handles import Ref, numbers_of, submit
 from callboard.arrays.indexing.rolling import Rolled
 from callboard.arrays.parts import Part, Text, Typed, written
 from callboard.core.dtype import DType
-from callboard.core.errors import ShapeError
+from callboard.core.errors import MailboxFull, ShapeError
 from callboard.core.layout import OpenLayout, layout_of
 from callboard.core.ref import Allocation, DeferredRef, GpuRef
 from callboard.kernel.elementwise.program import compiled
@@ -27,6 +27,8 @@ from callboard.kernel.elementwise.shapes import broadcast
 
 __all__ = ["Call", "call_of", "deferred", "fused", "rewritten"]
 
+Made = Callable[[str, tuple[Ref, ...], dict[str, Any]], Any]
+"""Makes an op of a text, its arrays and the fields of its numbers."""
 KINDS: dict[type, Weak] = {bool: "bool", int: "int", float: "float", complex: "complex"}
 TYPED = 1024
 """Kinds of arguments cached for one call; when there are more, the cache is cleared."""
@@ -175,30 +177,37 @@ def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
     return part
 
 
-def fused(
-    call: Call, values: Sequence[Any], written: Allocation | None = None
-) -> tuple[str, tuple[Ref, ...], dict[str, Any]]:
-    """A call that is submitted now, with the parts that it reads: its text, arrays, and the fields of its numbers.
+def fused(call: Call, values: Sequence[Any], made: Made, written: Allocation | None = None) -> Any:
+    """Submit a call now, with the parts that it reads; its reply.
 
     Args:
         call: The call; its text is an expression or a reduction of one.
         values: Arrays and numbers.
+        made: Makes the op of a text, its arrays and the fields of its numbers.
         written: Memory that the op writes: parts that read it are computed first.
 
     Raises:
         OverflowError: An integer of more than 64 bits.
     """
     given = dict(zip(call.names, values, strict=True))
-    parts = [x for x in values if isinstance(x, DeferredRef)]
-    if not parts:
-        operands, fields = numbers_of(given)
-        return call.text, operands, fields
-    numbers_of({name: x for name, x in given.items() if not isinstance(x, GpuRef)})  # refuses those of over 64 bits
-    shape = broadcast([x.shape for x in values if isinstance(x, GpuRef)])
-    deferrals = parts[0]._port.deferrals
-    assert deferrals is not None  # they are some
+    arrays = [one for one in values if isinstance(one, GpuRef)]
+    if DeferredRef in map(type, arrays):
+        numbers_of({name: one for name, one in given.items() if not isinstance(one, GpuRef)})  # refuses large ones
+        try:
+            return _with_parts(call, values, made, written, broadcast([x.shape for x in arrays]), arrays[0]._port)
+        except MailboxFull:
+            pass  # a blocking device waits for room below, without the lock
+    operands, fields = numbers_of(given)
+    return submit(arrays[0], made(call.text, operands, fields))
+
+
+def _with_parts(
+    call: Call, values: Sequence[Any], made: Made, written: Allocation | None, shape: Any, port: Any
+) -> Any:
+    """Submit a call whose arrays have this shape together, with the parts that it reads."""
+    deferrals = port.deferrals
     apart, recording = not deferrals.accepts(), deferrals.recording
-    with deferrals.lock:
+    with deferrals.lock:  # until the op is queued: another thread may write what the parts read
         arguments: list[Any] = []
         for x in values:
             part = _held(x) if isinstance(x, GpuRef) and not apart else None
@@ -214,9 +223,9 @@ def fused(
                 arguments.append(x.item() if isinstance(x, np.generic) else x)
         text = Text()
         text.line(call.template, arguments)
-    whole, read, scalars = text.whole()
-    fields = {"scalars": tuple(scalars), "numbers": whole.names, "bools": whole.bools} if scalars else {}
-    return whole.expression, tuple(read), fields
+        whole, read, scalars = text.whole()
+        fields = {"scalars": tuple(scalars), "numbers": whole.names, "bools": whole.bools} if scalars else {}
+        return port.submit(made(whole.expression, tuple(read), fields))
 
 
 def rewritten(x: Ref, call: Call, values: Sequence[Any]) -> bool:

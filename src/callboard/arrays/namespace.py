@@ -1,6 +1,5 @@
 """``Namespace``: the Python array API standard 2025.12 over the refs of one device (``dev.xp``)."""
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from callboard.arrays import (
@@ -24,6 +23,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.core.ref.naming import naming
+from callboard.events.once import once
 
 __all__ = ["Namespace"]
 
@@ -208,7 +208,7 @@ class Namespace(Creation[Mode]):
 
     linalg = LinearAlgebra()
 
-    @functools.cached_property
+    @once
     def fft(self) -> Fourier[Mode]:
         """Fourier transforms."""
         return Fourier(self)

@@ -25,17 +25,14 @@ def reduced(function: str, text: str, axis: Any, keepdims: bool, dtype: DType | 
             engine.
         given: Arrays and numbers by name, in the order of their first place in the text.
     """
-    text, operands, fields = fused(call_of(text, tuple(given)), tuple(given.values()))
     x = next(one for one in given.values() if isinstance(one, GpuRef))
-    op = Reduce(
-        expression=text,
-        operands=operands,
-        axes=axes_of(function, x, axis),
-        keepdims=keepdims,
-        dtype=None if dtype is None else dtype.name,
-        **fields,
-    )
-    return submit(x, op)
+    axes = axes_of(function, x, axis)
+    kept = None if dtype is None else dtype.name
+
+    def made(text: str, operands: tuple[Ref, ...], fields: dict[str, Any]) -> Reduce:
+        return Reduce(expression=text, operands=operands, axes=axes, keepdims=keepdims, dtype=kept, **fields)
+
+    return fused(call_of(text, tuple(given)), tuple(given.values()), made)
 
 
 def last(function: str, x: Ref, axis: Any) -> tuple[Ref, int]:

@@ -6,9 +6,10 @@ my_image.api:ImageApi``, behind ``device.image``); one in ``callboard.libraries.
 """
 
 import functools
-import importlib
 from pathlib import Path
 from typing import Any
+
+from callboard.events import exports
 
 __all__ = ["GROUP", "api_class", "import_messages", "library_names", "load", "targets"]
 
@@ -60,7 +61,7 @@ def import_messages(library: str) -> None:
         ImportError: Its module cannot be imported.
     """
     if library in BUILT_IN or library == "memory":
-        importlib.import_module(f"callboard.kernel.{library}")
+        exports.load(f"callboard.kernel.{library}")
     elif library in targets(GROUP):
         api_class(library)
 
@@ -97,7 +98,7 @@ def load(target: str) -> Any:
         AttributeError: The module has no such attribute.
     """
     module, _, attributes = target.partition(":")
-    found: Any = importlib.import_module(module)
+    found: Any = exports.load(module)
     for attribute in filter(None, attributes.split(".")):
         found = getattr(found, attribute)
     return found

@@ -11,6 +11,7 @@ import numpy as np
 
 from callboard.actors.handles import Handle
 from callboard.actors.loops.blocking import Waiter
+from callboard.actors.loops.posting import post
 from callboard.core.errors import AskTimeout
 
 __all__ = ["Cause", "OpFailure", "Reply", "ReplyPort"]
@@ -347,7 +348,7 @@ class Reply(Handle, _NotItsValue, Generic[T_co]):
             waiters, self._waiters = self._waiters, None
         for future in waiters or ():
             if isinstance(future, asyncio.Future) and not _on_loop(future.get_loop()):
-                _post(future.get_loop(), _settle, future)
+                post(future.get_loop(), _settle, future)
             else:
                 _settle(future)
 
@@ -401,14 +402,6 @@ _lock = threading.Lock()  # guards lists of waiters only; held for a few instruc
 def _settle(future: Any) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _post(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *args: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(callback, *args)
-    except RuntimeError:
-        if not loop.is_closed():  # a closed loop has no waiters to wake
-            raise
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop) -> bool:

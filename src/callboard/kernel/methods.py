@@ -54,7 +54,7 @@ def library_api(module: str, *messages: str, base: type[Api[Any]] = Api) -> Any:
     names = [f"{package}.{name}" for name in messages]
     for name in names:
         import_module(name)
-    ops = {tag: op for tag, op in OPS.items() if op.__module__ in names}
+    ops = {tag: op for tag, op in OPS.copy().items() if op.__module__ in names}
     if not ops:
         raise ImportError(f"{', '.join(names)}: no message is defined there; run: callboard api {package}")
     methods = {tag.partition(".")[2]: _Method(op) for tag, op in ops.items()}

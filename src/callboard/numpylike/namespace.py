@@ -199,7 +199,7 @@ class Numpy(Handle):
     @property
     def random(self) -> Random:
         """Random numbers."""
-        found = self.__dict__["_random"] = self.__dict__.get("_random") or Random(self)
+        found: Random = self.__dict__.get("_random") or self.__dict__.setdefault("_random", Random(self))
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -4,18 +4,17 @@ Answering requests requires the extra ``serve`` (Starlette and uvicorn); apps ca
 loaded on first use; ``__init__.pyi`` lists them, both for type checkers and for this file.
 """
 
-import importlib
 import sys
 from typing import Any
 
-from callboard.events.exports import where
+from callboard.events.exports import load, where
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         value: Any = sorted(where(__name__))
     elif name in where(__name__):
-        value = getattr(importlib.import_module(where(__name__)[name]), name)
+        value = getattr(load(where(__name__)[name]), name)
     else:
         from callboard.core.ref.suggestions import unknown_name
 

@@ -33,6 +33,8 @@ class Pump:
     """
 
     _running: "Pump | None" = None
+    _guard = threading.Lock()
+    """Guards who uses it, and who takes events: systems of several threads come and go. Held for a moment only."""
 
     def __init__(self, capacity: int) -> None:
         self.ring = Ring(capacity)
@@ -45,13 +47,14 @@ class Pump:
     @classmethod
     def open(cls, capacity: int) -> "Pump":
         """The process's pump, for one more user; the first user's capacity holds."""
-        pump = cls._running
-        if pump is None:
-            pump = cls._running = Pump(capacity)
-            EVENTS.ring = pump.ring
-            pump._thread.start()
-        pump._users += 1
-        return pump
+        with cls._guard:
+            pump = cls._running
+            if pump is None:
+                pump = cls._running = Pump(capacity)
+                EVENTS.ring = pump.ring
+                pump._thread.start()
+            pump._users += 1
+            return pump
 
     def subscribe(self, take: Take, *, ops: bool = True, sampler: Sampler | None = None) -> Callable[[], None]:
         """Call ``take`` with each list of events from now on; the result ends that.
@@ -64,8 +67,9 @@ class Pump:
         """
         with self._lock:
             self.flush()  # what was written before is not for it
-            self._takes = (*self._takes, (take, ops, sampler))
-            self._want()
+            with self._guard:
+                self._takes = (*self._takes, (take, ops, sampler))
+                self._want()
 
         def end() -> None:
             self._remove(take)
@@ -73,8 +77,9 @@ class Pump:
         return end
 
     def _remove(self, take: Take) -> None:
-        self._takes = tuple(each for each in self._takes if each[0] is not take)  # no lock: an exporter may hang
-        self._want()
+        with self._guard:  # not the lock of a drain: an exporter may hang
+            self._takes = tuple(each for each in self._takes if each[0] is not take)
+            self._want()
 
     def _want(self) -> None:
         if EVENTS.ring is self.ring:
@@ -119,12 +124,13 @@ class Pump:
 
         Waits for an exporter that is at work for 2 s at most.
         """
-        self._users -= 1
-        if not self._users:
-            if Pump._running is self:
-                Pump._running = None
-                EVENTS.off()
-            self._ending.set()
+        with self._guard:
+            self._users -= 1
+            if not self._users:
+                if Pump._running is self:
+                    Pump._running = None
+                    EVENTS.off()
+                self._ending.set()
         if not self.flush(END):
             complain(f"an exporter of events does not end; {len(self.ring)} events are not exported")
 
@@ -137,7 +143,7 @@ def _exporter(take: Take) -> str:
 
 def _forked() -> None:
     """A forked child has no thread that drains the ring."""
-    Pump._running = None
+    Pump._running, Pump._guard = None, threading.Lock()
     EVENTS.off()
 
 

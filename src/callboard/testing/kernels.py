@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard import sync
+import callboard.sync as sync
 from callboard.core.dtype import as_dtype
 from callboard.core.layout import layout_of
 from callboard.core.op import outputs_of

@@ -3,7 +3,7 @@
 import threading
 from typing import Protocol
 
-__all__ = ["Allocation", "Released"]
+__all__ = ["GUARD", "Allocation", "Released"]
 
 
 class Released(Protocol):
@@ -12,7 +12,8 @@ class Released(Protocol):
     def append(self, id: int, /) -> None: ...
 
 
-_pinning = threading.RLock()  # re-entrant: a garbage collection inside it may unpin
+GUARD = threading.RLock()
+"""Guards who uses an allocation, and its end. Re-entrant: a garbage collection inside it may unpin."""
 
 
 class Allocation:
@@ -36,26 +37,33 @@ class Allocation:
 
     def free(self) -> None:
         """Give the buffer back, when it is not pinned; freeing twice is harmless."""
-        if not self.freed:
-            with _pinning:
-                self.freed = True
-                pinned = self.pins
-            self.memory = None  # an export that pins it has its own
-            if not pinned:
-                self.released.append(self.id)
+        with GUARD:
+            if self.freed:
+                return
+            self.freed = True
+            pinned = self.pins
+        self.memory = None  # an export that pins it has its own
+        if not pinned:
+            self._release()
 
-    def pin(self) -> None:
-        """Keep the memory for a user other than ops, which also holds the allocation."""
-        with _pinning:
+    def pin(self) -> bool:
+        """Keep the memory for a user other than ops, which also holds the allocation; False if it has been freed."""
+        with GUARD:
+            if self.freed:
+                return False
             self.pins += 1
+            return True
 
     def unpin(self) -> None:
         """Release a pin. Called on any thread, also inside a garbage collection."""
-        with _pinning:
+        with GUARD:
             self.pins -= 1
             last = self.freed and not self.pins
         if last:
-            self.released.append(self.id)
+            self._release()
+
+    def _release(self) -> None:
+        self.released.append(self.id)
 
     def __del__(self) -> None:  # runs anywhere, even inside a garbage collection: no lock, no loop, no log
         if not self.freed:

@@ -135,8 +135,7 @@ class DeviceApi(Handle, Generic[Mode]):
             there = ", ".join(plugins.library_names())
             told = f"a device has no {name!r}; its libraries are {there}"
             raise unknown_name(told, name, dir(self), self) from None
-        made = self.__dict__[name] = self.library(api)
-        return made
+        return self.__dict__.setdefault(name, self.library(api))  # all threads get the same one
 
     @property
     def xp(self) -> "Namespace[Mode]":

@@ -8,6 +8,7 @@ import numpy as np
 
 from callboard.actors import ActorRef, Props
 from callboard.actors.handles import Handle
+from callboard.actors.loops.posting import post
 from callboard.core.backend import AccelBackend
 from callboard.core.mode import Asynchronous
 from callboard.core.ref import GpuRef, GpuToken
@@ -156,7 +157,7 @@ class Device(DeviceApi[Asynchronous]):
         return self._actor.residents.recipe(Props.checked(props), isolated=own_process)
 
     def _interrupt(self) -> None:  # any thread
-        self._port.loop.call_soon_threadsafe(self._actor.interrupt)
+        post(self._port.loop, self._actor.interrupt)
 
     def _own_config(self, own_process: bool, standby: StandbySetting) -> DeviceConfig | None:
         """Settings of the actor's own process; None if it is to have none."""

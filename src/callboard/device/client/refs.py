@@ -1,12 +1,13 @@
 """``DeviceRefs``: the services of a device for its refs."""
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.ref import GpuRef
 from callboard.device.client.line.interop import is_foreign
 from callboard.device.client.tokens import Tokens
+from callboard.events.exports import load
+from callboard.events.once import once
 
 if TYPE_CHECKING:
     from callboard.arrays.namespace import Namespace
@@ -47,16 +48,18 @@ class DeviceRefs:
         self.dlpack = interop.dlpack
         self.array_interface = interop.array_interface
 
-    @functools.cached_property
+    @once
     def xp(self) -> "Namespace":
         """The array namespace, made on first use."""
+        load("callboard.arrays.namespace")
         from callboard.arrays.namespace import Namespace  # with the messages of many libraries
 
         return Namespace(self._port.submit, self._upload, self._port.name)
 
-    @functools.cached_property
+    @once
     def np(self) -> "Numpy":
         """NumPy's names, made on first use."""
+        load("callboard.numpylike.namespace")
         from callboard.numpylike.namespace import Numpy
 
         return Numpy(self.xp)

@@ -1,6 +1,7 @@
 """``Tokens``: the refs of a device that tokens stand for."""
 
 import functools
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ class Tokens:
 
     def __init__(self, port: "OpPort") -> None:
         self._port = port
+        self._lock = threading.Lock()
         self._known: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
         self._ends: weakref.WeakKeyDictionary[Allocation, int] = weakref.WeakKeyDictionary()  # bytes that refs reach
         self._pending: dict[tuple[int, int], GpuRef[Any]] = {}  # by op and buffer
@@ -36,8 +38,8 @@ class Tokens:
         allocation = ref.allocation
         self._known[allocation.id] = allocation
         end = ref.offset + ref.layout.span[1]
-        if end > self._ends.get(allocation, -1):
-            self._ends[allocation] = end
+        with self._lock:
+            self._ends[allocation] = max(end, self._ends.get(allocation, -1))
         key = ref._op, allocation.id
         if ref._state != DONE and key not in self._pending:
             self._pending[key] = ref

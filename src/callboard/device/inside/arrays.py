@@ -18,6 +18,8 @@ from callboard.device.protocol.residents import dlpack
 from callboard.device.protocol.residents.dlpack import UNNAMED, Consumer
 from callboard.device.protocol.residents.foreign import Found, host_values
 from callboard.device.protocol.residents.values import DeviceArray
+from callboard.events.exports import load
+from callboard.events.once import once
 from callboard.kernel.memory import Copy, Download, Upload
 
 if TYPE_CHECKING:
@@ -45,16 +47,18 @@ class LocalArrays:
         self._ordinal = ordinal
         self.submit = port.submit
 
-    @functools.cached_property
+    @once
     def xp(self) -> "Namespace[Blocking]":
         """The array namespace, made on first use."""
+        load("callboard.arrays.namespace")
         from callboard.arrays.namespace import Namespace  # with the messages of many libraries
 
         return Namespace(self._port.submit, self._upload, self._port.name)
 
-    @functools.cached_property
+    @once
     def np(self) -> "Numpy":
         """NumPy's names, made on first use."""
+        load("callboard.numpylike.namespace")
         from callboard.numpylike.namespace import Numpy
 
         return Numpy(self.xp)

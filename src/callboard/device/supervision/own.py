@@ -12,6 +12,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callboard.actors import Props
+from callboard.actors.loops.posting import post
 from callboard.core.errors import AccelError, UnsupportedOp
 from callboard.device.client.line.status import HostStats, TraceRecord
 from callboard.device.client.residents.ref import ResidentRef
@@ -84,7 +85,8 @@ class OwnProcesses:
             except Exception as e:  # passed to the requesting thread
                 started.set_exception(e)
 
-        loop.call_soon_threadsafe(start)
+        if not post(loop, start):
+            raise self._device.port.why_stopped()
         return started.result(10.0)
 
     def _start(self, props: Props[A], name: str | None, recipe: bytes, config: DeviceConfig) -> ResidentRef[A]:

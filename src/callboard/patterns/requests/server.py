@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from callboard.actors.clock import Clock
+from callboard.actors.loops.posting import post
 from callboard.core.errors import ContextLost
 from callboard.events.concerns import REQUEST_ID, TRACE
 from callboard.events.kinds import BATCH, REQUEST
@@ -167,8 +168,8 @@ class RequestServer(Callers[T, R]):
         entry.request_id = REQUEST_ID.get()
         if EVENTS.ring is not None:
             entry.trace = entry.parent = TRACE.get()
-            if EVENTS.sampler is not None:
-                entry.trace = EVENTS.sampler.begin(entry.parent)
+            if (sampler := EVENTS.sampler) is not None:  # another thread may end it at any time
+                entry.trace = sampler.begin(entry.parent)
         if self._takes:
             entry.options = options
         passage = PASSAGE.get()
@@ -226,13 +227,12 @@ class RequestServer(Callers[T, R]):
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         """Call this on the server's loop: now, or soon from another thread; not at all once it has stopped."""
-        loop = self._loop
-        if loop is None or self._stopping is not None:
+        if (loop := self._loop) is None or self._stopping is not None:
             return
         if asyncio._get_running_loop() is loop:
             work()
         else:
-            loop.call_soon_threadsafe(work)
+            post(loop, work)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 

@@ -68,8 +68,9 @@ class Noted:
         self._client: Any = scope.get("client")
         self._arrived = now()
         self._parent = self.trace = parent_of(scope["headers"])
-        if EVENTS.sampler is not None and self.method == "POST":  # all that models compute; not probes and pages
-            self.trace = EVENTS.sampler.begin(self._parent)
+        sampler = EVENTS.sampler
+        if sampler is not None and self.method == "POST":  # all that models compute; not probes and pages
+            self.trace = sampler.begin(self._parent)
         self._started = time.perf_counter()
 
     def fields(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 import weakref
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import callboard as cb
 from callboard.core import registry
+from callboard.core.ref import DeferredRef
 from callboard.device.protocol.residents.foreign import exported
 from callboard.testing.faults import Faults
 from callboard.testing.faulty import FaultyBackend
@@ -132,6 +134,53 @@ async def test_from_another_thread(cpu_device: cb.Device) -> None:
         return float(np.from_dlpack(cpu_device.blas.gemm(ref, ref.T)).sum())
 
     assert await asyncio.to_thread(work) == (A @ A.T).sum()
+
+
+async def test_another_thread_defers_a_reader_meanwhile(cpu_device: cb.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = cpu_device.put(A)
+    deferrals: Any = cpu_device._port.deferrals
+    submit_readers = deferrals.before_write
+    later: list[cb.GpuRef] = []
+
+    def before_write(allocation: Any) -> None:
+        submit_readers(allocation)
+        later.append(a + 1.0)  # as another thread may call now
+
+    monkeypatch.setattr(deferrals, "before_write", before_write)
+    view = np.from_dlpack(a)
+    monkeypatch.undo()
+    assert [isinstance(one, DeferredRef) for one in later] == [False]  # its op is before what is written to the view
+    np.testing.assert_array_equal(await later[0].get(), view + 1)
+
+
+async def test_another_thread_calls_or_frees_meanwhile(cpu_device: cb.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = cpu_device.put(A), cpu_device.put(A)
+    port, interop = cpu_device._port, cpu_device._interop
+    flush = port.flush
+
+    def flushed() -> None:
+        flush()
+        monkeypatch.undo()
+        await_thread(lambda: cpu_device.copy(b))  # queued behind the calls that have been sent
+
+    def await_thread(call: Any) -> None:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join(BOUND)
+
+    monkeypatch.setattr(port, "flush", flushed)
+    assert np.from_dlpack(a)[1, 1] == A[1, 1]
+
+    lend = interop._lend
+
+    def lent(*args: Any, **options: Any) -> Any:
+        found = lend(*args, **options)
+        a.free()
+        return found
+
+    monkeypatch.setattr(interop, "_lend", lent)
+    with pytest.raises(cb.GpuRefStale, match="freed"):
+        a.__dlpack__()
 
 
 async def test_on_the_callers_own_loop() -> None:

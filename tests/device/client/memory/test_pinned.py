@@ -221,3 +221,20 @@ def test_the_blocking_pool() -> None:
             assert pool.stats().in_use == 1
         assert pool.trim() > 0
         assert pool.stats().mapped_bytes == 0
+
+
+async def test_a_buffer_that_comes_back_before_its_waiter_is_listed(
+    dev: cb.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = dev.pinned_pool(1)
+    held = [await pool.acquire(4)]
+    ask = pool._quota.ask
+
+    def asked(who: Any, nbytes: int) -> bool:
+        held.clear()  # as another thread may do now: nothing waits yet, so nothing is woken
+        gc.collect()
+        return ask(who, nbytes)
+
+    monkeypatch.setattr(pool._quota, "ask", asked)
+    async with asyncio.timeout(BOUND):
+        assert (await pool.acquire(4)).nbytes == 16

@@ -117,6 +117,19 @@ def test_trim_gives_up_what_nothing_uses(shared: bool) -> None:
     assert pool.stats == (0, 0, 0, 0, 0)
 
 
+def test_a_pool_that_is_closed_while_it_grows_has_no_slot(shared: bool) -> None:
+    """As another thread may do, with the loop that would announce the arena."""
+
+    def close(arena: Arena) -> None:
+        pool.close()
+        raise RuntimeError("Event loop is closed")
+
+    pool = ArenaPool(64 * MIB, close, shared=shared)
+    with pytest.raises(DeviceStopped):
+        pool.take(100)
+    assert pool.stats[:3] == (0, 0, 0)
+
+
 def test_a_failed_announcement_leaves_nothing(shared: bool) -> None:
     def refuse(arena: Arena) -> None:
         raise ZeroDivisionError

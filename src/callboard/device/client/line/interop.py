@@ -6,16 +6,16 @@ every way across names the way out instead.
 
 import asyncio
 import concurrent.futures
-import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from callboard.actors.loops.posting import post
 from callboard.core.backend import Memory
 from callboard.core.errors import DeviceStopped, GpuRefStale
 from callboard.core.layout import Layout
-from callboard.core.ref import Allocation, GpuRef
+from callboard.core.ref import Allocation, GpuRef, stale
 from callboard.core.ref.hostarrays import told
 from callboard.device.protocol.lending import Borrow, Lend, LendingRequest, Lent, Return
 from callboard.device.protocol.residents import dlpack
@@ -106,7 +106,7 @@ class Interop:
         consumer.check(ref.layout, on_host=on_host, cure="copy it with ref.get()")
         native = self._consumers_stream(ref.layout, consumer)
         lent = self._lend(ref, settled=True, consumer=native)
-        owner = _Export(self, ref.allocation, lent, native)
+        owner = self._export(ref, lent, native)
         return dlpack.capsule_of(lent.address + ref.offset, ref.layout, here, owner, consumer)
 
     def _consumers_stream(self, layout: Layout, consumer: Consumer) -> int:
@@ -131,7 +131,7 @@ class Interop:
                 f"{ref.layout!r} on {ref.device} is in memory of the device; make it with dev.managed.allocate, or "
                 "copy it with ref.get()"
             )
-        return _Export(self, ref.allocation, lent, 0).array(lent.address + ref.offset, ref.layout)
+        return self._export(ref, lent, 0).array(lent.address + ref.offset, ref.layout)
 
     def array_interface(self, ref: AnyRef) -> dict[str, Any]:
         """Implement :attr:`GpuRef.__cuda_array_interface__`; waits like :meth:`dlpack`.
@@ -210,14 +210,24 @@ class Interop:
         """A borrower is done. Any thread, also inside a garbage collection: so not in the middle of the host's work."""
         host = self._port.outbox.host
         if consumer and host is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the context with it
-                self._port.loop.call_soon_threadsafe(host.post, Return(lent.block, consumer))  # type: ignore[arg-type]
+            post(self._port.loop, host.post, Return(lent.block, consumer))
+
+    def _export(self, ref: AnyRef, lent: Lent, consumer: int) -> "_Export":
+        """Pin a buffer that has been lent.
+
+        Raises:
+            GpuRefStale: Another thread has freed it meanwhile.
+        """
+        if not ref.allocation.pin():
+            self.returned(lent, consumer)
+            raise stale(ref, "freed")
+        return _Export(self, ref.allocation, lent, consumer)
 
     def _lend(self, ref: AnyRef, *, settled: bool, consumer: int = 0) -> Lent:
         allocation = ref.allocation
+        allocation.foreign = True  # first: no other thread may defer an op that reads it from now on
         if self._port.deferrals is not None:
             self._port.deferrals.before_write(allocation)
-        allocation.foreign = True
         buffer = allocation.id
         try:
             lent = self._request(lambda answer: Lend(buffer, answer, settled=settled, consumer=consumer))
@@ -240,7 +250,7 @@ class Interop:
         def send() -> None:
             port = self._port
             port.flush()
-            if port.outbox.host is None or port.queued:
+            if port.outbox.host is None or port.outbox.held:
                 answer.set_exception(
                     BufferError(
                         f"{port.name}: ops called before cannot be sent yet; await the ref (or dev.ready()) first"
@@ -253,8 +263,8 @@ class Interop:
         here = asyncio._get_running_loop() is self._port.loop
         if here:
             send()
-        else:
-            self._port.loop.call_soon_threadsafe(send)
+        elif not post(self._port.loop, send):
+            raise self._port.why_stopped()
         while True:
             if here and hosts and hosts[0].here:
                 hosts[0].linger(answer.done, SLICE)  # it works on this very thread
@@ -270,12 +280,11 @@ class Interop:
 
 
 class _Export:
-    """Pins an exported buffer; lives as long as the consumer's array."""
+    """Unpins an exported buffer at the end of the consumer's array."""
 
     __slots__ = ("__weakref__", "_allocation", "_consumer", "_interop", "_lent")
 
     def __init__(self, interop: Interop, allocation: Allocation, lent: Lent, consumer: int) -> None:
-        allocation.pin()
         self._interop = interop
         self._allocation = allocation
         self._lent = lent

@@ -12,6 +12,7 @@ from threading import get_ident
 
 import msgspec
 
+from callboard.actors.loops.posting import post
 from callboard.device import forkguard
 from callboard.device.client.line.entries import Gate, sendable
 from callboard.device.client.line.releases import Releases
@@ -129,7 +130,7 @@ class Outbox:
             self._schedule()
         elif not here and not self._paused:
             self._paused = True
-            self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._pause_ended)
+            post(self._loop, self._loop.call_later, PAUSE, self._pause_ended)
 
     def _pause_ended(self) -> None:
         self._paused = False
@@ -142,7 +143,7 @@ class Outbox:
     def open(self, gate: Gate) -> None:
         """Open a gate; any thread."""
         gate.is_open = True
-        self._loop.call_soon_threadsafe(self.flush)
+        post(self._loop, self.flush)
 
     def withdraw(self, op: int) -> bool:
         """Mark the item with this id as cancelled; False if it has been sent. On the loop's thread."""
@@ -151,6 +152,15 @@ class Outbox:
                 self.queue[i] = msgspec.structs.replace(item, withdrawn=True)
                 return True
         return False
+
+    @property
+    def held(self) -> bool:
+        """True if a closed gate holds back what is queued."""
+        try:
+            first = self.queue[0]
+        except IndexError:
+            return False
+        return isinstance(first, Gate) and not first.is_open
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -238,7 +248,7 @@ class Outbox:
         if get_ident() == self.thread:
             self._loop.call_soon(self._turn)
         else:
-            self._loop.call_soon_threadsafe(self._turn)
+            post(self._loop, self._turn)
 
     def _turn(self) -> None:
         """Flush at the end of a burst, in an iteration of the loop."""

@@ -14,6 +14,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors._runtime.current import CURRENT
+from callboard.actors.loops.posting import post
 from callboard.core.errors import AccelError, DeviceStopped, MailboxFull, ShapeError
 from callboard.core.library import Library
 from callboard.core.op import Op, Repeated, info_of
@@ -184,8 +185,7 @@ class OpPort:
         op_id = next(_ids)
         made = [next(_ids) for _ in plan.outputs] if plan.outputs else []
         call = Call(op_id, signature, places, numbers, made)
-        # The first op is sent before the rest of this function, which then runs while the host and the device are at
-        # work.
+        # The first op is sent before the rest of this function runs, so that the host and the device are at work.
         outbox = self.outbox
         sent = (outbox.here or not pending) and outbox.send(call)
         called: Any = None
@@ -252,11 +252,13 @@ class OpPort:
         if not sent:
             self.outbox.add(call)
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
-            self.loop.call_soon_threadsafe(self.unanswered.fail_late, call.id, pending)
+            post(self.loop, self.unanswered.fail_late, call.id, pending)
         if now:
             self.outbox.remind()
         else:
-            self.loop.call_soon_threadsafe(self.outbox.flush)
+            post(self.loop, self.outbox.flush)
+        if self.unanswered.closed:  # meanwhile; the loop may run no more
+            self.unanswered.fail_late(call.id, pending)
 
     def mint(self) -> int:
         """The id of a new op, buffer or recording."""
@@ -306,7 +308,7 @@ class OpPort:
         outbox = self.outbox
         outbox.want()
         if get_ident() != outbox.thread and len(self.unanswered.entries) == 1 and not self._forked:
-            self.loop.call_soon_threadsafe(self._awaited_there, reply)
+            post(self.loop, self._awaited_there, reply)
             return
         if outbox.queue or outbox.released.pressing or self._forked:
             outbox.flush()
@@ -330,8 +332,8 @@ class OpPort:
         if get_ident() == self.outbox.thread:
             return self.outbox.withdraw(reply._op)
         answer: concurrent.futures.Future[bool] = concurrent.futures.Future()
-        self.loop.call_soon_threadsafe(lambda: answer.set_result(self.outbox.withdraw(reply._op)))
-        return answer.result(10.0)
+        posted = post(self.loop, lambda: answer.set_result(self.outbox.withdraw(reply._op)))
+        return posted and answer.result(10.0)
 
     # -- completions ---------------------------------------------------------------------------------------------------
 
@@ -358,9 +360,7 @@ class OpPort:
 
     def unretrieved(self, cause: Cause) -> None:
         """To dead letters and the log. The error is made on the loop's thread, where it may run code of its class."""
-        try:
-            self.loop.call_soon_threadsafe(self._report_unretrieved, cause)
-        except RuntimeError:  # the loop is closed
+        if not post(self.loop, self._report_unretrieved, cause):
             self._report_unretrieved(cause)
 
     def _report_unretrieved(self, cause: Cause) -> None:
@@ -385,9 +385,8 @@ class OpPort:
             The number of ops that failed.
         """
         self._room = self.config.pending_capacity
-        # Other threads may be submitting. They read these three in the opposite order: an op noted in the new `entries`
-        # belongs to the new generation and is in the new queue; one noted in the old `entries` is failed below or by
-        # `submit` itself.
+        # Other threads, which may be submitting, read these three in the opposite order: an op in the new `entries` is
+        # of the new generation and in the new queue; one in the old `entries` is failed below, or by `enter`.
         old, self.generation = self.generation, generation
         self.outbox.lose()
         if self.chains is not None:
@@ -402,8 +401,8 @@ class OpPort:
 
     def stop(self, reason: str, error: AccelError) -> int:
         """Stop accepting work; waiting calls fail with ``error``, later ones with its cause."""
-        self.stopped = reason
         self._stopped_by = error.__cause__
+        self.stopped = reason  # last: other threads look at it
         failed = self.lose(error, self.generation)
         self._waiting.poll()
         return failed

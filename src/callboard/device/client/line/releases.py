@@ -19,9 +19,9 @@ SMALL = 1 << 18
 class Releases:
     """A deque of buffer ids that wakes the loop once per burst.
 
-    :meth:`append` is called by ``__del__``: on any thread, at any moment, also inside a garbage collection. So it takes
-    no lock, touches no loop and logs nothing. It writes to a descriptor that the loop reads, unless that has been done
-    already.
+    :meth:`append` is called by ``__del__``: on any thread, at any moment, also inside a garbage collection. So it
+    touches no loop, logs nothing, and takes no lock but one that is held for a single write. It writes to a descriptor
+    that the loop reads, unless that has been done already.
 
     Attributes:
         ids: The ids, in the order of their release.
@@ -31,7 +31,7 @@ class Releases:
         due: The loop is going to take them in any case, soon. Set to False before they are taken.
     """
 
-    __slots__ = ("_armed", "_read", "_reads", "_write", "due", "few", "ids", "pressing", "small")
+    __slots__ = ("_armed", "_read", "_reads", "_using", "_write", "due", "few", "ids", "pressing", "small")
 
     def __init__(self) -> None:
         self.ids: deque[int] = deque()
@@ -41,6 +41,8 @@ class Releases:
         self.due = False
         self._armed = False
         self._reads = False
+        # Once closed, the descriptor's number may be that of another file. Re-entrant: a collection may come inside.
+        self._using = threading.RLock()
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
 
     def append(self, buffer: int) -> None:
@@ -53,7 +55,7 @@ class Releases:
         """Have the loop take them."""
         if not (self._armed or self.due):
             self._armed = True
-            with contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
+            with self._using, contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
                 os.write(self._write, b"\0")
 
     def __bool__(self) -> bool:
@@ -95,10 +97,12 @@ class Releases:
         if self._read >= 0:
             if loop is not None and not self._reads:
                 loop.remove_reader(self)
-            os.close(self._write)  # which ends the thread, too
+            with self._using if loop is not None else contextlib.nullcontext():  # a fork may have copied it locked
+                os.close(self._write)  # which ends the thread, too
+                self._write = -1
             if not self._reads:
                 os.close(self._read)
-            self._read = self._write = -1
+            self._read = -1
 
 
 class SmallReleases:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.actors.loops.posting import post
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of, rows_of
@@ -286,7 +287,7 @@ class Transfers:
             np.copyto(target, source)
             then()
         else:
-            self._copier.later(target, source, lambda: self.loop.call_soon_threadsafe(then))
+            self._copier.later(target, source, lambda: post(self.loop, then))
 
     def close(self) -> None:
         """End the copying thread after its copies have finished. Waits for a pinned buffer end with an error."""

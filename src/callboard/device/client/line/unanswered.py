@@ -33,6 +33,7 @@ class Unanswered:
         entries: The ops, by id. Each generation has a new dict. A thread other than the loop's compares the dict before
             and after it adds an op, and calls :meth:`fail_late` if the dict was replaced meanwhile.
         completed, failed: Counters of completions.
+        closed: The device has stopped, and its loop may run no more: :meth:`fail_late` may be called on any thread.
         out_of_memory: Counter of ops that failed first for lack of memory.
     """
 
@@ -46,6 +47,7 @@ class Unanswered:
         "_name",
         "_origins",
         "_port",
+        "closed",
         "completed",
         "entries",
         "failed",
@@ -54,6 +56,7 @@ class Unanswered:
 
     def __init__(self, port: ReplyPort, name: str) -> None:
         self.entries: dict[int, Entry] = {}
+        self.closed = False
         self.completed = 0
         self.failed = 0
         self.out_of_memory = 0
@@ -226,7 +229,8 @@ class Unanswered:
             raise ProtocolError(f"op {op_id} is not in flight")
 
     def forget(self) -> None:
-        """Drop the kept causes: an unseen one is reported now, or when its last reply is dropped."""
+        """Drop the kept causes: an unseen one is reported now, or when its last reply is dropped. It is closed."""
+        self.closed = True
         self._kept.clear()
 
 

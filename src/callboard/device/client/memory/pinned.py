@@ -174,6 +174,8 @@ class PinnedBufferPool(Handle):
             self._quota.again(mine, nbytes)
         elif self._quota.ask(mine, nbytes):
             return False
+        if self._returned:  # since they were taken above, by a thread that saw no waiter to wake
+            self._wake()
         try:
             async with asyncio.timeout_at(until):
                 await mine

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callboard.actors.errors import ActorStopped
+from callboard.actors.loops.posting import post
 from callboard.core.errors import AccelError, MailboxFull, Withdrawn
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import Allocation, GpuRef
+from callboard.core.ref.allocation import GUARD
 from callboard.core.reply import Reply
 from callboard.device.client.line.copying import Copier
 from callboard.device.client.line.entries import Entry, origin_of
@@ -57,10 +59,13 @@ class SharedAllocation(Allocation):
         self.foreign = True  # later calls of the actor may write it
         self.issued = 1
 
-    def free(self) -> None:
-        if not self.freed:
-            self.freed = True
-            self._release()
+    def issue(self) -> bool:
+        """It has come once more; False if it has been freed."""
+        with GUARD:
+            if self.freed:
+                return False
+            self.issued += 1
+            return True
 
     def __del__(self) -> None:
         if not self.freed:
@@ -339,10 +344,8 @@ class Caller:
             raise ValueError(f"buffer {buffer!r:.200}, offset {offset!r:.200}: not an array of a resident actor")
         with self._lock:
             allocation = self._lent.get(buffer)
-            if allocation is None or allocation.freed:
+            if allocation is None or not allocation.issue():
                 allocation = self._lent[buffer] = SharedAllocation(buffer, self._port.outbox.released)
-            else:
-                allocation.issued += 1
         ref: GpuRef = GpuRef(self._port, allocation, layout, self._port.generation, offset)
         ref._resolve()
         return ref
@@ -359,7 +362,7 @@ class Caller:
             self._copier.copy(target, source)
             then()
         else:
-            self._copier.later(target, source, lambda: self._port.loop.call_soon_threadsafe(then))
+            self._copier.later(target, source, lambda: post(self._port.loop, then))
 
     def close(self) -> None:
         """End the copying threads."""

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.actors.loops.posting import post
 from callboard.device.client.line.port import OpPort
 from callboard.device.protocol.arena import ArenaPool
 from callboard.device.protocol.messages import Plain
@@ -100,7 +101,8 @@ class Lender:
             self._start()
             started.set_result(None)
 
-        self.port.loop.call_soon_threadsafe(start)
+        if not post(self.port.loop, start):
+            raise self.port.why_stopped()
         started.result(10.0)  # the call must not overtake it
 
     def _start(self) -> None:

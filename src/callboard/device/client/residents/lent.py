@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from callboard.actors.loops.posting import post
 from callboard.core.errors import AccelError
 from callboard.core.layout import layout_from_wire
 from callboard.core.ref import GpuRef
@@ -57,7 +58,7 @@ class LentArguments:
     ) -> None:
         self._lender.order.release()
         if error is not None:
-            self._port.loop.call_soon_threadsafe(self.over, None)
+            post(self._port.loop, self.over, None)
 
     def hold_back(self, call: ActorCall) -> ActorCall:
         """Queue the call behind a gate.

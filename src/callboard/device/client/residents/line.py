@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from callboard.actors.loops.posting import post
 from callboard.core.reply import OpFailure
 from callboard.device.client.line.entries import Entry, origin_of
 from callboard.device.client.line.port import OpPort
@@ -31,11 +32,11 @@ class End:
 
 
 def on_loop(port: OpPort, action: Callable[[], None]) -> None:
-    """Act on the loop's thread: now if this is it."""
+    """Act on the loop's thread: now if this is it; never if the loop is closed."""
     if threading.get_ident() == port.outbox.thread:
         action()
     else:
-        port.loop.call_soon_threadsafe(action)
+        post(port.loop, action)
 
 
 def accept(

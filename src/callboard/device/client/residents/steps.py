@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.errors import ActorStopped, ReplyError
+from callboard.actors.loops.posting import post
 from callboard.core.errors import AccelError, ContextLost, ContextPoisoned, DeviceStopped, MailboxFull
 from callboard.core.reply import OpFailure, Reply
 from callboard.device.client.line.refusals import marked
@@ -239,8 +240,7 @@ def _post(port: "OpPort", tag: str, end: _Closing, message: Callable[[int], Acto
 
 
 def _soon(port: "OpPort", action: Callable[[], Any]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the device
-        port.loop.call_soon_threadsafe(action)
+    post(port.loop, action)  # else the device is closed
 
 
 def checked_prefetch(items: int) -> int:

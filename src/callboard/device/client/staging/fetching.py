@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from callboard.actors.loops.posting import post
 from callboard.core.layout import Layout
 from callboard.core.ref import GpuRef
 from callboard.core.reply import OpFailure, Reply
@@ -61,7 +62,7 @@ class Fetching:
                 asked += 1
         except BaseException:  # Ctrl-C, too: parts that were not requested get no completion
             self._given_up = True
-            self._port.loop.call_soon_threadsafe(self._end, self._parts - asked)
+            post(self._port.loop, self._end, self._parts - asked)
             raise
 
     def arrived(self, part: int) -> None:

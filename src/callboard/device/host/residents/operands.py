@@ -11,7 +11,7 @@ import numpy as np
 from callboard.core.backend import Memory
 from callboard.core.errors import BackendUnavailable
 from callboard.core.layout import HasLayout, Layout
-from callboard.core.ref import GpuRef
+from callboard.core.ref import GpuRef, stale
 from callboard.device.host.context.blocks import Block, BlockPool
 from callboard.device.protocol.residents import dlpack
 from callboard.device.protocol.residents.dlpack import UNNAMED, Consumer
@@ -145,7 +145,8 @@ class Pin:
     __slots__ = ("_allocation", "_memory")
 
     def __init__(self, ref: GpuRef) -> None:
-        ref.allocation.pin()
+        if not ref.allocation.pin():
+            raise stale(ref, "freed")
         self._allocation = ref.allocation
         self._memory = ref._port.memory  # type: ignore[attr-defined] # of a LocalPort
 

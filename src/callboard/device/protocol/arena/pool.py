@@ -295,17 +295,20 @@ class ArenaPool:
         try:
             arena = self._make(next(_ids), size)  # takes up to half a second per GiB, so other threads may continue
             with self._lock:
+                self._check()
                 self._arenas[arena.id] = arena
                 self._addresses = sorted([*self._addresses, (arena.address, arena.id)])
             self._announce(arena)
         except BaseException:  # Ctrl-C, too: the bytes are counted already
             with self._lock:
+                self._check()  # closed meanwhile: it has given up all arenas, and the loop may have ended
                 self._bytes -= size
                 self._small_bytes -= size if reserved < LARGE else 0
-                if arena is not None:
+                if arena is not None and arena.id in self._arenas:
                     self._forget(arena)
             raise
         with self._lock:
+            self._check()
             if reserved >= LARGE:
                 return self._slot(arena, 0, nbytes, size)
             if size > reserved:
