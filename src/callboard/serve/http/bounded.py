@@ -5,6 +5,7 @@ Connections report when they are lost.
 
 import asyncio
 import logging
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -47,6 +48,7 @@ def bounded(most: int, head_timeout: float, send_timeout: float, figures: Figure
 
     class Bounded(base):  # type: ignore[misc]
         _lost = False
+        _spared = False
         _on_lost: Callable[[], object] | None = None
 
         def connection_made(self, transport: Any) -> None:
@@ -67,6 +69,18 @@ def bounded(most: int, head_timeout: float, send_timeout: float, figures: Figure
                 _log.info("a client took nothing of its response for %g s: its connection is closed", send_timeout)
             if self._on_lost is not None:
                 self._on_lost()
+
+        def shutdown(self) -> None:
+            idle = _is_idle(self) and not self.transport.is_closing()
+            if idle and not self._spared and (getattr(self, "has_begun", False) or _is_readable(self.transport)):
+                self._spared = True  # a connection that is closed before it was read is reset
+            else:
+                super().shutdown()
+
+        @property
+        def arrives(self) -> bool:
+            """A part of a request is to come: it is answered before the connection ends."""
+            return not self.transport.is_closing() and (_is_idle(self) or self.cycle.more_body)
 
         def when_lost(self, call: Callable[[], object] | None) -> None:
             """See :class:`Connection`. Requests of a connection run one after the other."""
@@ -105,6 +119,15 @@ def _make_room(new: Any, most: int) -> bool:
     if idle is not None:
         idle.transport.close()
     return idle is not None
+
+
+def _is_readable(transport: Any) -> bool:
+    """Bytes have come that the event loop has not read."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _address(connection: Any) -> str | None:
