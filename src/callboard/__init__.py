@@ -18,14 +18,11 @@ lists the public names, both for type checkers and for this file.
 """
 
 import importlib
-import logging
 import sys
 import types
 from typing import Any
 
 from callboard.events.exports import where
-
-logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
