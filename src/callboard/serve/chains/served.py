@@ -119,8 +119,8 @@ class Served(Handle):
 
     @property
     def wanted(self) -> list[Model]:
-        """All of these but versions that were unloaded while another one is the default."""
-        return [model for model in self.served if model is self.models[model.name] or not model.chain.unloaded]
+        """All of these but those that were unloaded; all, if none is left."""
+        return [model for model in self.served if not model.chain.unloaded] or self.served
 
     def check_ready(self) -> None:
         """Raise unless requests are accepted, and all models are ready; raises as :meth:`Model.check_ready`."""
