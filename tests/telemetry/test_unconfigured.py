@@ -20,7 +20,7 @@ HostLog("cpu:0", 4711).record("torch", logging.ERROR, "it broke")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lines"),
+    "arguments, lines",
     [
         ([], ["a request failed; request 1", "[cpu:0 4711] torch: it broke"]),
         (["configured"], ["WARNING a request failed; request 1", "ERROR [cpu:0 4711] torch: it broke"]),

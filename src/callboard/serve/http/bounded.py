@@ -1,14 +1,19 @@
-"""Limits of connections: how many there are, and how long a client may take nothing of its response.
+"""Limits of connections: how many there are and have descriptors, and how long a client may take nothing.
 
 Connections report when they are lost.
 """
 
 import asyncio
+import errno
 import logging
+import os
 import select
 import socket
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -19,7 +24,7 @@ from callboard.serve.http.heads import bounded_heads
 from callboard.serve.http.leaving import CONNECTION
 from callboard.serve.http.noted import Noted
 
-__all__ = ["bounded"]
+__all__ = ["Descriptors", "bounded", "raise_limit"]
 
 REFUSED_FOR = 5.0
 """Seconds until a refused connection that asks nothing is closed."""
@@ -27,6 +32,10 @@ USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 """The socket option of RFC 5482; None where the system has none."""
 LONGEST = 2**31 - 1
 """Milliseconds that the option takes at most."""
+RESERVE = 64
+"""Descriptors for other things than connections: devices, files, threads; half of the limit at most."""
+AGAIN = 60.0
+"""Seconds until the log names a shortage of descriptors again."""
 
 _log = logging.getLogger("callboard.serve")
 
@@ -136,3 +145,66 @@ def _address(connection: Any) -> str | None:
 
 def _is_idle(connection: Any) -> bool:
     return connection.cycle is None or bool(connection.cycle.response_complete)
+
+
+def _limits() -> tuple[int, int]:
+    """The soft and the hard limit of the process (``RLIMIT_NOFILE``)."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return sys.maxsize, sys.maxsize
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    infinite = resource.RLIM_INFINITY
+    return sys.maxsize if soft == infinite else soft, sys.maxsize if hard == infinite else hard
+
+
+def raise_limit(connections: int) -> None:
+    """Raise the soft limit, as far as the hard one allows, so that it is enough for this many connections."""
+    soft, hard = _limits()
+    wanted = min(connections + RESERVE, hard)
+    if wanted > soft:
+        import resource
+
+        with suppress(OSError, ValueError):  # the system's own limit is lower
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+class Descriptors:
+    """The file descriptors of the process.
+
+    Args:
+        figures: Count the shortages.
+        listener: Any open descriptor.
+    """
+
+    def __init__(self, figures: Figures, listener: int) -> None:
+        self._figures = figures
+        self._listener = listener
+        self._told = -AGAIN
+
+    def bounded(self, connections: int) -> int:
+        """The number of connections that the limit is enough for, this many at most."""
+        soft, _ = _limits()
+        most = min(connections, soft - min(RESERVE, soft // 2))
+        if most < connections:
+            _log.info(
+                "max_connections is %d in place of %d: the process may have %d file descriptors (ulimit -n)",
+                *(most, connections, soft),
+            )
+        return most
+
+    def look(self) -> None:
+        """Count and log if none is left: the event loop closes new connections then, and tells nothing of it."""
+        try:
+            os.close(os.dup(self._listener))
+        except OSError as e:
+            if e.errno not in (errno.EMFILE, errno.ENFILE):
+                return
+            self._figures.shortages += 1
+            if time.monotonic() - self._told >= AGAIN:
+                self._told = time.monotonic()
+                _log.error(
+                    "no file descriptor is left (%s): connections are closed without a response; "
+                    "raise the limit (ulimit -n, which is %d), or lower max_connections",
+                    *(e.strerror, _limits()[0]),
+                )

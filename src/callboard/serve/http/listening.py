@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from callboard.serve.app import App
 from callboard.serve.errors import CannotListen
-from callboard.serve.http.bounded import bounded
+from callboard.serve.http.bounded import Descriptors, bounded, raise_limit
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port, Tls
 
@@ -60,6 +60,7 @@ def run_until_signal(app: App, port: Port, background: Background | None, signal
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_own_process())
+        raise_limit(port.max_connections)
         ending = signals or stack.enter_context(Signals())
         ending.loop = stack.enter_context(_own_loop(ending))
         ending.loop.run_until_complete(_until_signal(app, port, background, ending))
@@ -287,6 +288,8 @@ class _Server(uvicorn.Server):
     """uvicorn's server without its logs, its lifespan and its way to end."""
 
     def __init__(self, app: App, listener: socket.socket, port: Port) -> None:
+        self._descriptors = Descriptors(app.figures, listener.fileno())
+        most = self._descriptors.bounded(port.max_connections)
         self._drain_timeout = app.limits.drain_timeout
         drain = self._drain_timeout + LAST_RESPONSES
         super().__init__(
@@ -296,7 +299,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
-                http=bounded(port.max_connections, app.limits.body_timeout, app.limits.send_timeout, app.figures),
+                http=bounded(most, app.limits.body_timeout, app.limits.send_timeout, app.figures),
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,
@@ -341,6 +344,11 @@ class _Server(uvicorn.Server):
         else:
             await super().startup(sockets)
             self._up.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times per second."""
+        self._descriptors.look()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._uds is not None:
