@@ -17,14 +17,11 @@ Importing this package has no side effects and loads no vendor package; names ar
 lists the public names, both for type checkers and for this file.
 """
 
-import logging
 import sys
 import types
 from typing import Any
 
 from callboard.events.exports import load, where
-
-logging.getLogger("callboard").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -44,6 +44,17 @@ def test_what_was_added_since(before: list[float], after: list[float]) -> None:
     assert histogram.since(earlier).count == 0
 
 
+def test_the_sum_of_whole_numbers_is_exact() -> None:
+    histogram = Histogram()
+    for _ in range(49):
+        histogram.add(1)
+    assert (1 / 49) * 49 != 1.0  # a mean times a count is not
+    assert histogram.snapshot().sum == 49
+    for size in (7, 3, 11):
+        histogram.add(size)
+    assert histogram.snapshot().sum == 70
+
+
 def test_no_value_and_zero() -> None:
     histogram = Histogram()
     assert histogram.snapshot() == Distribution(0, 0.0, 0.0, 0.0, 0.0, 0.0)

@@ -16,7 +16,7 @@ from callboard.patterns.hotswap.errors import SwapFailed
 from callboard.serve import App, BadRequest, HttpError, NotReady, listening
 from callboard.serve.errors import BadModelResult, refusal_of
 from callboard.serve.http.noted import ACCESS, Noted
-from callboard.serve.http.reports import Reports
+from callboard.serve.http.reports import MOST, Reports
 from callboard.telemetry.logs import JsonLog
 
 INFER = "/v2/models/m/infer"
@@ -161,6 +161,8 @@ async def test_many_failures_are_one_record_and_a_count(caplog: pytest.LogCaptur
         "status": 500,
     }
     assert last.getMessage().startswith("99 more requests to model 'm' failed with ValueError at ")
+    ids = [each.headers[ID] for each in found[1 : 1 + MOST]]
+    assert last.getMessage().endswith(f"requests {', '.join(ids)} and {99 - MOST} more")
     rest: Any = vars(last)
     assert (rest["suppressed"], rest["request_id"], rest["exc_info"]) == (99, found[-1].headers[ID], None)
 
@@ -187,6 +189,28 @@ async def test_other_kinds_and_later_ones_are_logged_and_the_end_leaves_none(cap
     reports.flush()
     reports.flush()
     assert len(caplog.records) == 5
+
+
+async def test_other_texts_are_other_kinds_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    waits: list[Any] = []
+    reports = Reports(lambda seconds, call: waits.append(call))
+
+    def fail(number: int, cause: Exception | None = None) -> None:
+        about: Any = SimpleNamespace(id=f"id-{number}", model="m", path="/", fields=dict)
+        error = ValueError("it failed" if cause else f"bad value {number}")
+        error.__cause__ = cause
+        reports.refused(error, about)
+
+    for number, reason in enumerate(("cut off", "other inputs", "cut off")):
+        fail(number, OSError(reason))
+    assert [each.getMessage()[-4:] for each in caplog.records] == ["id-0", "id-1"]
+    for number in range(3, 2 * MOST):
+        fail(number)
+    assert len(caplog.records) == MOST + 1
+    reports.flush()
+    text = "\n".join(each.getMessage() for each in caplog.records)
+    assert [number for number in range(2 * MOST) if f"id-{number}" not in text] == []
+    assert "requests id-2" in text
 
 
 async def test_the_access_log(caplog: pytest.LogCaptureFixture) -> None:

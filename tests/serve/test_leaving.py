@@ -145,7 +145,7 @@ async def test_an_end_in_haste_ends_all_that_is_open() -> None:
         )
         await until(lambda: app.models["much"].stats().completed and app.figures.open >= 2)
         ending.stop.set()
-        await until(lambda: not app.accepting)
+        await until(lambda: app.draining)
         ending.hurry.set()
         assert (await asking).status_code == 503
         assert (await part_reader.readline()).split()[1] == b"503"

@@ -81,6 +81,21 @@ async def test_load_replaces_unload_ends_and_load_begins_again(tenants: Any) -> 
     assert loads.loaded == []
 
 
+async def test_a_model_that_was_unloaded_leaves_the_others_ready() -> None:
+    app = app_of(Loads())
+    app.add_model("other", Loads().version(), inputs=X, outputs=Y)
+    other = UNLOAD.replace("/m/", "/other/")
+    async with client_of(app) as http:
+        ready: list[int] = []
+        for path in (UNLOAD, other, LOAD):
+            assert (await http.post(path)).status_code == 200
+            ready.append((await http.get("/v2/health/ready")).status_code)
+            assert f"callboard_ready {int(ready[-1] == 200)}\n" in (await http.get("/metrics")).text
+        assert ready == [200, 503, 200]
+        assert (await http.get("/v2/models/m/ready")).status_code == 200
+        assert (await http.get("/v2/models/other/ready")).status_code == 503
+
+
 async def test_requests_go_on_while_a_model_is_replaced_and_are_finished_before_it_is_unloaded() -> None:
     loads = Loads()
     app = app_of(loads)

@@ -28,7 +28,7 @@ from callboard.serve.chains.embedding import EmbeddingModel
 from callboard.serve.chains.typed import WithRoutes
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
-from callboard.serve.errors import NotReady, needs_extra
+from callboard.serve.errors import needs_extra
 from callboard.serve.figures import Figures
 from callboard.serve.generation.model import TextModel
 from callboard.serve.http.limits import EdgeLimits
@@ -130,6 +130,7 @@ class App(WithRoutes, Ruled):
         self.stopped = False  # requests that are cancelled get 503
         self._lifespan = lifespan
         self._state = _State.NEW
+        self._leaving = False
         self._asgi: Any = None
 
     # -- models --------------------------------------------------------------------------------------------------------
@@ -391,38 +392,22 @@ class App(WithRoutes, Ruled):
 
     @property
     def draining(self) -> bool:
-        """True if it accepts none any more."""
-        return self._state is _State.DRAINING
+        """True from :meth:`leave` or :meth:`drain` on."""
+        return self._leaving or self._state is _State.DRAINING
 
-    def why_not_ready(self) -> str | None:
-        """The reason why ``/v2/health/ready`` returns 503; None if it returns 200."""
-        if not self.accepting:
-            return f"{self.name} is {self._state.value}"
-        return next((why for model in self.wanted if (why := model.why_not_ready()) is not None), None)
+    @property
+    def phase(self) -> str:
+        """What the app does, in words."""
+        return (_State.DRAINING if self.draining else self._state).value
 
     async def until_ready(self, model: Model) -> None:
         """Wait until a request may go to a model; raises as :meth:`Model.until_ready`."""
         await model.until_ready(self.limits.ready_timeout)
 
-    def why_not_live(self) -> str | None:
-        """The reason why ``/v2/health/live`` returns 503: a restart of this process is needed; None if it is not."""
-        if not self.accepting:
-            return None
-        return next((why for model in self.served if (why := model.why_not_live()) is not None), None)
-
     @property
     def drain_timeout(self) -> float:
         """Seconds that accepted requests have at the end, and those of a version that is replaced."""
         return self.limits.drain_timeout
-
-    def check_accepting(self) -> None:
-        """Raise unless requests are accepted.
-
-        Raises:
-            NotReady: The app starts or drains.
-        """
-        if not self.accepting:
-            raise NotReady(f"{self.name} is {self._state.value}")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -461,14 +446,19 @@ class App(WithRoutes, Ruled):
                 self.tracer.flush()
             self.reports.flush()
 
-    async def drain(self) -> None:
-        """Stop accepting requests and finish the accepted ones, within ``limits.drain_timeout`` seconds."""
+    def leave(self) -> None:
+        """Report not ready, and end each connection with its next response; :meth:`drain` follows."""
+        self._leaving = True
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Stop accepting requests and finish the accepted ones, in this many seconds (``limits.drain_timeout``)."""
         self._state = _State.DRAINING
         if self.stopped:
             return
         for versions in self.versions.values():
             versions.end_trial()
-        await asyncio.gather(*(model.chain.drain(self.limits.drain_timeout) for model in self.served))
+        seconds = self.limits.drain_timeout if timeout is None else timeout
+        await asyncio.gather(*(model.chain.drain(seconds) for model in self.served))
 
     async def stop(self) -> None:
         """Accept no more requests and wait for none, on devices neither: what has not ended gets 503. Ends a drain."""

@@ -38,6 +38,7 @@ class Figures:
         seconds: Seconds from a request's head to its response, by route.
         open: Requests that have no response yet.
         stalls: Connections that were closed because the client took nothing for ``EdgeLimits.send_timeout``.
+        shortages: Times that the server found no file descriptor left; it looks ten times per second.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class Figures:
         self.seconds: dict[str, Histogram] = {}
         self.open = 0
         self.stalls = 0
+        self.shortages = 0
 
     def responded(self, route: str, status: int, seconds: float) -> None:
         """Count a response.
@@ -90,6 +92,7 @@ def _edge(figures: Figures, ready: bool) -> Iterator[Group]:
     responses = [((route, str(status)), count) for (route, status), count in sorted(figures.responses.items())]
     yield family("callboard_http_responses_total"), responses
     yield family("callboard_http_connections_stalled_total"), [((), figures.stalls)]
+    yield family("callboard_http_descriptor_shortages_total"), [((), figures.shortages)]
     seconds = [((route,), found.snapshot()) for route, found in sorted(figures.seconds.items())]
     yield family("callboard_http_request_seconds"), seconds
 

@@ -178,7 +178,7 @@ class Routes:
         about = Noted(scope)
         token, named, within = noted.set(about), REQUEST_ID.set(about.id), TRACE.set(about.trace)
         try:
-            await self._answer(scope, receive, about.sending(send))
+            await self._answer(scope, receive, about.sending(send, lambda: self._app.draining))
         finally:
             about.end()  # the line of the log has the ids, too
             noted.reset(token)

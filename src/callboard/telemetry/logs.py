@@ -1,6 +1,5 @@
 """``JsonLog``, ``Concerning``: log records as lines of JSON, each with what it concerns."""
 
-import contextlib
 import logging
 import os
 import sys
@@ -82,22 +81,13 @@ def _other(value: Any) -> str:
 
 
 def complain(text: str, *, exc_info: bool = False) -> None:
-    """Log an error at level ERROR; in a program that has not set up logging, write it to stderr.
-
-    For what a user has asked for and does not get, such as a file of events: it must not be missing in silence.
+    """Log at level ERROR what a user has asked for and does not get, such as a file of events.
 
     Args:
         text: One line.
         exc_info: Log the traceback of the exception that is handled, too.
     """
     log.error("%s", text, exc_info=exc_info or None)
-    logger: logging.Logger | None = log
-    while logger is not None:
-        if not all(isinstance(each, logging.NullHandler) for each in logger.handlers):
-            return
-        logger = logger.parent if logger.propagate else None
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # no stderr, or a closed one
-        sys.stderr.write(f"callboard: {text}\n")
 
 
 def log_by_environment() -> None:

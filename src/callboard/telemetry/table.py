@@ -163,6 +163,13 @@ _ROWS = (
     ),
     ("callboard_http_connections_stalled_total", "counter", "", NODE, "Connections closed: the client took nothing."),
     (
+        "callboard_http_descriptor_shortages_total",
+        "counter",
+        "",
+        NODE,
+        "Times that no file descriptor was left, of ten looks per second: connections are closed unanswered.",
+    ),
+    (
         "callboard_http_request_seconds",
         "histogram",
         "seconds",

@@ -276,6 +276,7 @@ class Supervisor:
     async def _stop(self) -> None:
         await self._signals.stop.wait()
         self._changed.set()
+        self._listener.close()  # the workers accept what is in the queue of one that they share
         for worker in self._workers.values():
             _terminate(worker)
 

@@ -32,6 +32,7 @@ class Distribution:
         p50, p90, p99: Quantiles, to within 2.2 %.
         max: Maximum, exact.
         buckets: Bounds, and the number of values up to each of them, exact; empty where none are counted so.
+        sum: Sum of the values: of whole numbers, exact.
     """
 
     count: int
@@ -41,11 +42,7 @@ class Distribution:
     p99: float
     max: float
     buckets: tuple[tuple[float, int], ...] = ()
-
-    @property
-    def sum(self) -> float:
-        """Sum of the values."""
-        return self.mean * self.count
+    sum: float = 0.0
 
 
 class Histogram:
@@ -81,7 +78,7 @@ class Histogram:
         if not count:
             return Distribution(0, 0.0, 0.0, 0.0, 0.0, 0.0, buckets)
         p50, p90, p99 = (self._quantile(q, count) for q in (0.5, 0.9, 0.99))
-        return Distribution(count, self._sum / count, p50, p90, p99, self._max, buckets)
+        return Distribution(count, self._sum / count, p50, p90, p99, self._max, buckets, self._sum)
 
     def add_all(self, other: "Histogram") -> None:
         """Count all values of another one."""

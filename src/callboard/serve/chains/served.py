@@ -29,6 +29,7 @@ class Served(Handle):
     """
 
     dashboard: bool
+    name: str
 
     def __init__(self) -> None:
         self.models: dict[str, Model] = {}
@@ -56,9 +57,29 @@ class Served(Handle):
         for system in self._systems:
             system._hurry()
 
+    @property
     @abstractmethod
+    def accepting(self) -> bool:
+        """True if requests are accepted."""
+
+    @property
+    @abstractmethod
+    def draining(self) -> bool:
+        """True from the beginning of the end on."""
+
+    @property
+    @abstractmethod
+    def phase(self) -> str:
+        """Starting, open or draining, in words."""
+
     def check_accepting(self) -> None:
-        """Raise unless requests are accepted."""
+        """Raise unless requests are accepted.
+
+        Raises:
+            NotReady: The app starts or drains.
+        """
+        if not self.accepting:
+            raise NotReady(f"{self.name} is {self.phase}")
 
     @property
     @abstractmethod
@@ -98,14 +119,28 @@ class Served(Handle):
 
     @property
     def wanted(self) -> list[Model]:
-        """All of these but versions that were unloaded while another one is the default."""
-        return [model for model in self.served if model is self.models[model.name] or not model.chain.unloaded]
+        """All of these but those that were unloaded; all, if none is left."""
+        return [model for model in self.served if not model.chain.unloaded] or self.served
 
     def check_ready(self) -> None:
         """Raise unless requests are accepted, and all models are ready; raises as :meth:`Model.check_ready`."""
+        if self.draining:
+            raise NotReady(f"{self.name} is {self.phase}")
         self.check_accepting()
         for model in self.wanted:
             model.check_ready()
+
+    def why_not_ready(self) -> str | None:
+        """The reason why ``/v2/health/ready`` returns 503; None if it returns 200."""
+        if self.draining or not self.accepting:
+            return f"{self.name} is {self.phase}"
+        return next((why for model in self.wanted if (why := model.why_not_ready()) is not None), None)
+
+    def why_not_live(self) -> str | None:
+        """The reason why ``/v2/health/live`` returns 503: a restart of this process is needed; None if it is not."""
+        if not self.accepting:
+            return None
+        return next((why for model in self.served if (why := model.why_not_live()) is not None), None)
 
     def why_stopped(self, name: str | None, version: str | None) -> AccelError:
         """The error of a request that a server has not taken, or not finished.

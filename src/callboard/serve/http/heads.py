@@ -80,6 +80,11 @@ def bounded_heads(base: Any, head_timeout: float) -> Any:
             elif self._framing > MAX_HEAD:
                 self._refuse(400, f"an extension of a chunk or the trailers are longer than {MAX_HEAD} bytes")
 
+        @property
+        def has_begun(self) -> bool:
+            """A part of a head has come."""
+            return self._in_head and self._seen > 0
+
         # -- what the parser finds -------------------------------------------------------------------------------------
 
         def on_message_begin(self) -> None:

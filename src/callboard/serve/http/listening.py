@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from uvicorn.server import ServerState
 
 from callboard.serve.app import App
 from callboard.serve.errors import CannotListen
-from callboard.serve.http.bounded import bounded
+from callboard.serve.http.bounded import Descriptors, bounded, raise_limit
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port, Tls
 
@@ -29,6 +30,10 @@ LAST_RESPONSES = 5.0
 """Seconds beyond ``drain_timeout`` in which the last responses can be sent."""
 SOON = 0.5
 """Seconds for a step of an end that is not to wait."""
+LAST_REQUESTS = 0.2
+"""Seconds in which requests on open connections are still answered, when no new connection is accepted."""
+TICK = 0.01
+"""Seconds between the questions whether they have come."""
 LAST_TASKS = 2.0
 """Seconds in which tasks that are cancelled at the end can end."""
 
@@ -55,6 +60,7 @@ def run_until_signal(app: App, port: Port, background: Background | None, signal
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_own_process())
+        raise_limit(port.max_connections)
         ending = signals or stack.enter_context(Signals())
         ending.loop = stack.enter_context(_own_loop(ending))
         ending.loop.run_until_complete(_until_signal(app, port, background, ending))
@@ -161,9 +167,10 @@ async def _run(
                 await _first(http, ending.stop)
             _log.info("%s drains: %d requests are open", app.name, app.figures.open)
             ending.explain()
+            app.leave()
             server.stop()
             shortening = asyncio.create_task(_shorten(ending.hurry, app, server))
-            await _first_of(asyncio.create_task(_finish(app, http)), shortening)
+            await _first_of(asyncio.create_task(_finish(app, server, http)), shortening)
     finally:
         server.stop()
         await http
@@ -172,8 +179,10 @@ async def _run(
     _log.info("%s has stopped", app.name)
 
 
-async def _finish(app: App, http: "asyncio.Task[None]") -> None:
-    await app.drain()
+async def _finish(app: App, server: "_Server", http: "asyncio.Task[None]") -> None:
+    until = time.monotonic() + app.limits.drain_timeout
+    await _first(http, server.left)
+    await app.drain(max(0.0, until - time.monotonic()))
     await asyncio.shield(http)
 
 
@@ -279,7 +288,10 @@ class _Server(uvicorn.Server):
     """uvicorn's server without its logs, its lifespan and its way to end."""
 
     def __init__(self, app: App, listener: socket.socket, port: Port) -> None:
-        drain = app.limits.drain_timeout + LAST_RESPONSES
+        self._descriptors = Descriptors(app.figures, listener.fileno())
+        most = self._descriptors.bounded(port.max_connections)
+        self._drain_timeout = app.limits.drain_timeout
+        drain = self._drain_timeout + LAST_RESPONSES
         super().__init__(
             uvicorn.Config(
                 app,
@@ -287,7 +299,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
-                http=bounded(port.max_connections, app.limits.body_timeout, app.limits.send_timeout, app.figures),
+                http=bounded(most, app.limits.body_timeout, app.limits.send_timeout, app.figures),
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=round(drain),
                 server_header=False,
@@ -303,6 +315,8 @@ class _Server(uvicorn.Server):
         self._uds = port.uds
         self._listens = asyncio.Event()
         self._up = asyncio.Event()
+        self.left = asyncio.Event()
+        """Set when no client can send another request."""
 
     @property
     def url(self) -> str:
@@ -331,10 +345,55 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
             self._up.set()
 
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times per second."""
+        self._descriptors.look()
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._uds is not None:
             self._uds.unlink(missing_ok=True)
-        await super().shutdown(sockets)
+        queued = self._accept_queued()
+        for server in self.servers:
+            server.close()
+        self.listener.close()
+        if queued:
+            await asyncio.wait(queued, timeout=SOON)
+        try:
+            await self._take_last_requests()
+        finally:
+            self.left.set()
+        await super().shutdown()
+
+    def _accept_queued(self) -> set["asyncio.Task[None]"]:
+        """Accept the connections that the kernel has made: with the listener they would be reset."""
+        tasks: set[asyncio.Task[None]] = set()
+        with contextlib.suppress(OSError):  # there are no more, or no descriptors
+            while True:
+                tasks.add(asyncio.create_task(self._accept(self.listener.accept()[0])))
+        return tasks
+
+    async def _accept(self, connection: socket.socket) -> None:
+        loop, config = asyncio.get_running_loop(), self.config
+        connection.setblocking(False)
+
+        def protocol() -> asyncio.Protocol:
+            made: Any = config.http_protocol_class  # as uvicorn does
+            found: asyncio.Protocol = made(
+                config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+            )
+            return found
+
+        with contextlib.suppress(OSError):  # the client has left, or does not speak TLS
+            await loop.connect_accepted_socket(protocol, connection, ssl=config.ssl)
+
+    async def _take_last_requests(self) -> None:
+        """Answer what clients send on open connections, then close those on which no request arrives."""
+        connections: Any = self.server_state.connections
+        await _while(lambda: bool(connections), LAST_REQUESTS)
+        for connection in list(connections):
+            connection.shutdown()
+        await _while(lambda: any(each.arrives for each in connections), self._drain_timeout)
 
     async def cut(self) -> None:
         """End requests that still run: with status 503, and their connection if the client takes no response."""
@@ -347,6 +406,14 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # they are handled for the app's whole life, and not only for that of the server
+
+
+async def _while(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until it does not hold, this long at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while condition():  # noqa: ASYNC110 -- uvicorn has no events of its connections
+                await asyncio.sleep(TICK)
 
 
 def _cancel_requests(state: ServerState) -> None:

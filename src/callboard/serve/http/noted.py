@@ -51,7 +51,20 @@ class Noted:
     """
 
     __slots__ = (
-        *("_arrived", "_client", "_parent", "_started", "id", "method", "model", "path", "route", "status", "tenant"),
+        *(
+            "_arrived",
+            "_client",
+            "_closes",
+            "_parent",
+            "_started",
+            "id",
+            "method",
+            "model",
+            "path",
+            "route",
+            "status",
+            "tenant",
+        ),
         *("trace", "version"),
     )
 
@@ -66,6 +79,7 @@ class Noted:
         self.tenant: Hashable = None
         self.status = 0
         self._client: Any = scope.get("client")
+        self._closes = scope.get("http_version", "1.1").startswith("1.")  # HTTP/2 has no such header
         self._arrived = now()
         self._parent = self.trace = parent_of(scope["headers"])
         sampler = EVENTS.sampler
@@ -85,13 +99,15 @@ class Noted:
             "status": self.status,
         }
 
-    def sending(self, send: Send) -> Send:
-        """``send`` that adds the id to the response."""
+    def sending(self, send: Send, ends: Callable[[], bool] = lambda: False) -> Send:
+        """``send`` that adds the id to the response, and, if the server ends, that its connection does."""
         header = REQUEST_ID, self.id.encode()
 
         async def with_id(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), header]
+                if self._closes and ends() and not any(name == b"connection" for name, _ in message["headers"]):
+                    message["headers"].append((b"connection", b"close"))
                 self.status = message["status"]
             await send(message)
 

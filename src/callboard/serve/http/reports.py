@@ -1,9 +1,9 @@
-"""``Reports``: errors as clients see them, and as the log has them: once per kind and second."""
+"""``Reports``: errors as clients see them, and as the log has them: once per kind and second, with all ids."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callboard.actors.errors import printable
@@ -17,15 +17,37 @@ EVERY = 1.0
 
 _log = logging.getLogger("callboard.serve")
 
-Kind = tuple[str | None, type[BaseException], str]
-"""Model, type, and the line that raised the error."""
+MOST = 20
+"""Kinds of one model, type and line that are told apart, and ids that a line of the log names, at most."""
+
+Kind = tuple[str | None, type[BaseException], str, str | None]
+"""Model, type, the line that raised the error, and its text and those of its causes; None for any further text."""
+
+
+@dataclass
+class _Counted:
+    """Errors of a kind after the first one."""
+
+    count: int = 0
+    ids: list[str] = field(default_factory=list)
+    last: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, noted: Noted) -> None:
+        self.count += 1
+        self.last = noted.fields()
+        if len(self.ids) < MOST:
+            self.ids.append(noted.id)
+
+    def named(self) -> str:
+        more = self.count - len(self.ids)
+        return ", ".join(self.ids) + (f" and {more} more" if more else "")
 
 
 class Reports:
     """Turns errors into refusals, and logs them.
 
     The first error of a kind is logged with its traceback. Others of that kind within :data:`EVERY` seconds are
-    counted, and their number is logged at the end of that time.
+    counted, and their number and ids are logged at the end of that time.
 
     Args:
         call_later: Calls a function in some seconds; None: the running loop's. For tests.
@@ -33,8 +55,7 @@ class Reports:
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Any] | None = None) -> None:
         self._call_later = call_later
-        self._suppressed: dict[Kind, int] = {}
-        self._last: dict[Kind, dict[str, Any]] = {}
+        self._counted: dict[Kind, _Counted] = {}
 
     def refused(self, error: BaseException, noted: Noted, *, public: bool = False) -> Refusal:
         """The answer to a request that failed; the cause is logged.
@@ -64,16 +85,15 @@ class Reports:
 
     def flush(self) -> None:
         """Log what was counted and not logged yet."""
-        for kind in list(self._suppressed):
+        for kind in list(self._counted):
             self._close(kind)
 
     def _failed(self, error: BaseException, refusal: Refusal, noted: Noted) -> None:
-        kind = noted.model, type(error), _raised_at(error)
-        if kind in self._suppressed:
-            self._suppressed[kind] += 1
-            self._last[kind] = noted.fields()
+        kind = self._kind(error, noted)
+        if kind in self._counted:
+            self._counted[kind].add(noted)
             return
-        self._suppressed[kind] = 0
+        self._counted[kind] = _Counted()
         later = self._call_later or asyncio.get_running_loop().call_later
         later(EVERY, lambda: self._close(kind))
         text = f"{type(error).__name__}: {printable(error)}"
@@ -87,21 +107,38 @@ class Reports:
             extra=noted.fields(),
         )
 
+    def _kind(self, error: BaseException, noted: Noted) -> Kind:
+        family = noted.model, type(error), _raised_at(error)
+        kind = (*family, _texts(error))
+        if kind not in self._counted and sum(each[:3] == family for each in self._counted) >= MOST:
+            return (*family, None)
+        return kind
+
     def _close(self, kind: Kind) -> None:
-        count = self._suppressed.pop(kind, 0)
-        last = self._last.pop(kind, None)
-        if last is not None:
-            model, error, line = kind
+        counted = self._counted.pop(kind, None)
+        if counted is not None and counted.count:
+            model, error, line, _ = kind
             where = "requests" if model is None else f"requests to model {model!r}"
             _log.warning(
-                "%d more %s failed with %s at %s within %g s",
-                count,
+                "%d more %s failed with %s at %s within %g s: requests %s",
+                counted.count,
                 where,
                 error.__name__,
                 line,
                 EVERY,
-                extra={**last, "suppressed": count},
+                counted.named(),
+                extra={**counted.last, "suppressed": counted.count, "request_ids": list(counted.ids)},
             )
+
+
+def _texts(error: BaseException) -> str:
+    """The text of an error, and those of its causes."""
+    found = [printable(error)]
+    cause = error.__cause__
+    while cause is not None and len(found) < MOST:
+        found.append(printable(cause))
+        cause = cause.__cause__
+    return "\n".join(found)
 
 
 def _raised_at(error: BaseException) -> str:

@@ -133,9 +133,10 @@ def serve(
     """Serve the app until SIGTERM or SIGINT comes, then drain it and return.
 
     The port is open before the app's ``lifespan`` is entered, so that ``/v2/health/live`` answers while devices open.
-    At a signal no connection is accepted any more, and the requests that were accepted are finished, within
-    ``limits.drain_timeout`` seconds. With a SIGINT after that signal, requests that still run get 503 at once, and
-    ``lifespan`` is left. One more ends the process at once.
+    At a signal the app is not ready any more, and soon no connection is accepted. Requests that come on open ones in
+    this moment are still answered, and the requests that were accepted are finished, within ``limits.drain_timeout``
+    seconds. With a SIGINT after that signal, requests that still run get 503 at once, and ``lifespan`` is left. One
+    more ends the process at once.
 
     Args:
         app: App to serve; an app can be served once.

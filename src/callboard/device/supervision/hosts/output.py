@@ -14,7 +14,6 @@ from callboard.device.supervision.hosts.stackdump import StackDump
 __all__ = ["LOGGER", "HostLog", "LineSplitter", "OutputPipe"]
 
 LOGGER = logging.getLogger("callboard.host")
-LOGGER.addHandler(logging.NullHandler())
 
 LONGEST_LINE = 8192
 LONGEST_STACK = 2000
