@@ -35,8 +35,11 @@ async def test_a_call_that_does_not_return_makes_way(gate: Gate, how: str, own: 
             stuck.cancel()
         with pytest.raises((cb.ContextPoisoned, cb.AskTimeout)):
             await stuck
-        with pytest.raises(cb.ContextPoisoned, match="abandoned_after"):
+        with pytest.raises(cb.ContextPoisoned, match="abandoned_after") as lost:
             await behind
+        place = next(line for line in str(lost.value).splitlines() if line.startswith("it was at "))
+        assert "in wait_at (thread 0x" in place  # not the thread that serves
+        assert "Current thread" in lost.value.details
         assert await actor.call(Stuck.add, 2) == 3
         assert await actor.call(Stuck.pid) != before
         assert dev.health().restarts == (0 if own else 1)
