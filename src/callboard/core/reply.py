@@ -47,6 +47,8 @@ class ReplyPort(Protocol):
 class Cause:
     """The cause of the failure of one or more ops, which share this record. Reported once if dropped unseen.
 
+    It is not if all of its ops had failed otherwise before, so that their callers have been told.
+
     Args:
         port: Reports the cause when it is dropped unseen.
         make: Makes a new error from the description of an op (None: the op that failed first) and the number of ops
@@ -55,22 +57,23 @@ class Cause:
     Attributes:
         seen: True if the error of one of the ops has been raised or read.
         ops: The number of ops that have failed.
+        told: The number of those whose replies had failed otherwise before: by a time limit.
     """
 
-    __slots__ = ("__weakref__", "_make", "_port", "ops", "seen")
+    __slots__ = ("__weakref__", "_make", "_port", "ops", "seen", "told")
 
     def __init__(self, port: ReplyPort, make: Callable[[Any, int], BaseException]) -> None:
         self._port = port
         self._make = make
         self.seen = False
-        self.ops = 0
+        self.ops = self.told = 0
 
     def error(self, op: Any = None) -> BaseException:
         """A new error for one of the ops."""
         return self._make(op, self.ops)
 
     def __del__(self) -> None:
-        if not self.seen:
+        if not self.seen and (not self.told or self.told < self.ops):
             self.seen = True
             self._port.unretrieved(self)
 

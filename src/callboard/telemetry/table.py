@@ -103,7 +103,8 @@ _ROWS = (
         "histogram",
         "seconds",
         OP,
-        "Time from an op's launch to its known completion; one op in 127 is measured.",
+        "Time of an op on its stream by events of the device, or, without them, from launch to known completion; of a "
+        "resident actor's call, from the method's begin to its end and that of its work; one in 127 is measured.",
     ),
     # residents
     (

@@ -1,6 +1,8 @@
 """A call that nobody waits for and that does not return costs its context, where the device says so."""
 
 import asyncio
+import gc
+import logging
 import sys
 from functools import partial
 from typing import Any
@@ -11,6 +13,7 @@ from tests.device.residents.stuck_lab import Stuck
 from tests.faults.load import BOUND
 
 import callboard as cb
+from callboard.device.supervision.watch import Recovered
 from callboard.patterns.requests import abandoned
 
 pytestmark = [
@@ -35,11 +38,36 @@ async def test_a_call_that_does_not_return_makes_way(gate: Gate, how: str, own: 
             stuck.cancel()
         with pytest.raises((cb.ContextPoisoned, cb.AskTimeout)):
             await stuck
-        with pytest.raises(cb.ContextPoisoned, match="abandoned_after"):
+        with pytest.raises(cb.ContextPoisoned, match="abandoned_after") as lost:
             await behind
+        place = next(line for line in str(lost.value).splitlines() if line.startswith("it was at "))
+        assert "in wait_at (thread 0x" in place  # not the thread that serves
+        assert "Current thread" in lost.value.details
         assert await actor.call(Stuck.add, 2) == 3
         assert await actor.call(Stuck.pid) != before
         assert dev.health().restarts == (0 if own else 1)
+
+
+async def test_a_caller_that_was_told_of_the_time_limit_is_not_missed(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "callboard"):
+        async with (
+            asyncio.timeout(BOUND),
+            cb.device("cpu", isolation="process", standby=None, abandoned_after=0.05) as dev,
+        ):
+            actor = dev.actor_of(cb.Props(Stuck))
+            await actor.ready(timeout=BOUND)
+            events = dev.events()
+            with pytest.raises(cb.AskTimeout):
+                await actor.with_timeout(0.05).call(Stuck.wait, gate.path)
+            while not isinstance(await anext(events), Recovered):
+                pass
+            gc.collect()
+            await asyncio.sleep(0)
+            assert dev.health().restarts == 1
+    assert [r for r in caplog.records if "is lost" in r.message]
+    assert not [r for r in caplog.records if "was not awaited" in r.message]
 
 
 async def test_a_call_that_somebody_waits_for_runs_on(gate: Gate) -> None:

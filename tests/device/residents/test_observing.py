@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import callboard as cb
 from callboard.actors.errors import ActorStopped
 from callboard.device.client.residents.registry import MAX_GIVEN_UP
 from callboard.device.host.residents.busytime import BusyTime
+from callboard.telemetry.sampling.devices import MEASURED
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -172,6 +174,43 @@ async def test_a_call_that_never_ran_has_no_record(anywhere: cb.Device, gates: C
         await queued
     await until(anywhere, records, "actor:probe.wait")
     assert [record.tag for record in records] == ["actor:probe.wait"]
+
+
+async def test_a_call_takes_the_time_between_begin_and_end_of_its_method(anywhere: cb.Device, gate: Gate) -> None:
+    records: list[cb.TraceRecord] = []
+    probe = anywhere.actor_of(cb.Props(Probe), name="probe")
+    await anywhere.trace(records.append)
+    async with anywhere.profile() as profile:
+        waiting = probe.call(Probe.wait, gate.path)
+        await gate.reached()
+        inside = time.monotonic()
+        await anywhere.stats()
+        within = time.monotonic() - inside
+        await gate.let_through()
+        await waiting
+    [record] = [record for record in records if record.tag == "actor:probe.wait"]
+    assert record.started == record.began
+    assert within <= record.seconds <= record.completed - record.began
+    [cost] = [cost for cost in profile.ops if cost.op == "actor:probe.wait"]
+    assert (cost.calls, cost.seconds, cost.longest) == (1, record.seconds, record.seconds)
+    assert cost.launching == 0.0
+
+
+async def test_one_call_in_so_many_is_measured_without_a_trace(isolation: str) -> None:
+    calls = 2 * MEASURED + 1
+    async with cb.System("measured") as system:
+        telemetry = cb.observe(system)
+        device = await system.device("cpu", isolation=isolation, standby=None)
+        probe = device.actor_of(cb.Props(Probe), name="probe")
+        await probe.ready(timeout=SOON)
+        for _ in range(calls):  # one after the other: they come and go by the shortcut
+            await probe.call(Probe.add, 1)
+        await device.stats()  # the records have come
+        telemetry.flush()
+        [figures] = telemetry.sample().devices
+        add = figures.ops["probe.add"]
+        assert (add.submitted, add.measured) == (calls, 3)
+        assert 0.0 < add.seconds
 
 
 async def until(dev: cb.Device, records: list[cb.TraceRecord], tag: str) -> None:

@@ -22,10 +22,11 @@ class OpCost(NamedTuple):
     Attributes:
         op: The tag.
         calls: Number of ops.
-        seconds: Seconds that their streams were at work on them.
+        seconds: Seconds that their streams were at work on them; of calls of a resident actor, from the begin of the
+            method to its end and that of the work that it enqueued.
         share: Part of the time of all ops, 0 to 1.
         longest: Seconds of the longest one.
-        launching: Seconds that the host took to launch them.
+        launching: Seconds that the host took to launch them; 0 of calls of resident actors.
         failed: Number of those that failed.
     """
 
@@ -42,7 +43,8 @@ class Costs:
     """Sums of trace records.
 
     An op takes the seconds that events on its stream measured; where there are none, those from its launch, or from the
-    end of the op before it on its stream, until its completion was known.
+    end of the op before it on its stream, until its completion was known. A call of a resident actor takes the time of
+    its method.
     """
 
     def __init__(self) -> None:
@@ -62,7 +64,7 @@ class Costs:
             found[0] += 1
             found[1] += seconds
             found[2] = max(found[2], seconds)
-            found[3] += enqueued - began
+            found[3] += 0.0 if tag.startswith("actor:") else enqueued - began
             found[4] += not ok
 
     @property

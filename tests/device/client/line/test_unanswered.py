@@ -1,9 +1,11 @@
 """Failures that reach the application: what they keep alive, when one is reported as unseen, and how much is kept."""
 
 import contextlib
+import functools
 import gc
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,10 +108,19 @@ async def test_a_reader_far_behind_names_the_line_of_the_op_that_failed(dev: cb.
 
 
 class Port:
-    """Keeps the causes that were dropped unseen."""
+    """Keeps the causes that were dropped unseen; ``turn`` is an iteration of its loop."""
 
     def __init__(self) -> None:
         self.unseen: list[str] = []
+        self.loop = self
+        self._soon: list[Callable[[], None]] = []
+
+    def call_soon_threadsafe(self, call: Callable[..., None], *args: Any) -> None:
+        self._soon.append(functools.partial(call, *args))
+
+    def turn(self) -> None:
+        while self._soon:
+            self._soon.pop(0)()
 
     def unretrieved(self, cause: Cause) -> None:
         error = cause.error()
@@ -145,9 +156,63 @@ def test_a_cause_is_unseen_when_the_ops_that_could_show_it_have_their_completion
     later = line.accept(3)
     assert line.port.unseen == []  # op 2 may have read it, and may be awaited
     line.finish(2)
+    line.port.turn()
+    last = line.accept(4)
+    assert line.port.unseen == []  # nor could op 3, which may have been called while there was a ref to its result
+    line.finish(3)
+    line.port.turn()
     assert line.port.unseen == ["failure 1 (op.1)"]  # although the line is not idle
-    assert not later.done()
+    assert not last.done()
     assert behind.done()
+    assert later.done()
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["after", "before"])
+def test_a_cause_whose_op_is_dropped_is_seen_in_an_op_that_was_called_before(early: bool) -> None:
+    line = Line()
+    failed = line.accept(1)
+    line.fail(1, 1)
+    line.finish()  # nothing is in flight: only the reply holds the cause
+    reader = line.accept(2)
+    del failed
+    if not early:
+        line.port.turn()
+    line.fail(1, 2)
+    line.port.turn()
+    assert isinstance(reader.exception(), LibraryError)
+    del reader
+    line.finish()
+    line.port.turn()
+    assert line.port.unseen == []
+
+
+def test_a_cause_whose_op_is_dropped_is_reported_once_if_no_reader_of_it_is_seen() -> None:
+    line = Line()
+    failed = line.accept(1)
+    line.fail(1, 1)
+    line.finish()
+    line.accept(2)
+    del failed
+    line.port.turn()
+    line.fail(1, 2)
+    line.finish()
+    line.port.turn()
+    assert line.port.unseen == ["failure 1 (op.1)"]
+
+
+def test_a_cause_is_not_reported_where_the_callers_of_all_its_ops_were_told_otherwise() -> None:
+    line = Line()
+    replies = [line.accept(op) for op in (1, 2, 3)]
+    line.fail(1, 1)
+    line.unanswered._causes[1].told += 1
+    line.finish(2, 3)
+    assert line.port.unseen == []
+    line.fail(4, *[op for op in (4, 5) if replies.append(line.accept(op)) is None])
+    line.unanswered._causes[4].told += 1
+    line.finish()
+    replies.clear()
+    line.port.turn()
+    assert line.port.unseen == ["failure 4 (op.4)"]  # of op 5
 
 
 def test_a_cause_is_seen_where_one_of_its_ops_is() -> None:
@@ -190,6 +255,7 @@ def test_what_is_kept_of_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for op in range(2, 102):
         line.accept(op)
         line.fail(op, op)
+    line.port.turn()
     assert len(line.port.unseen) == 100 - 8
     assert len(line.unanswered._causes) == len(line.unanswered._kept) == len(line.unanswered._origins) == 8
     assert not hung.done()

@@ -118,3 +118,29 @@ def test_a_backend_without_events_gives_the_other_times(clock: Clock) -> None:
 def test_one_in_so_many_is_recorded() -> None:
     trace = KernelTrace(5, lambda: pytest.fail("no op was launched"))
     assert [not trace.skips() for _ in range(11)] == [n % 5 == 0 for n in range(11)]
+
+
+def test_a_call_takes_the_time_of_its_method(clock: Clock) -> None:
+    trace = KernelTrace(1, lambda: Event(clock), clock)
+    trace.called(1, "actor:m.f", 3, 90.0, 95.0, done=True)
+    trace.called(2, "actor:m.f", 3, 95.0, 96.0, done=False)  # its stream is still at work
+    clock.now = 104.0
+    trace.completed(1, ok=True)
+    trace.completed(2, ok=True)
+    assert [record[2:] for record in trace.take()] == [
+        (3, 90.0, 95.0, 104.0, True, 90.0, 5.0),
+        (3, 95.0, 96.0, 104.0, True, 95.0, 9.0),
+    ]
+    trace.called(3, "actor:m.f", 3, 90.0, 95.0, done=True)
+    trace.close()
+    assert Event.made == []
+
+
+def test_one_call_in_so_many_is_recorded_beside_one_op_in_so_many(clock: Clock) -> None:
+    trace = KernelTrace(3, lambda: Event(clock), clock)
+    assert [trace.skips_call() for _ in range(7)] == [False, True, True, False, True, True, False]
+    assert not trace.skips()
+    trace.measure(0)
+    assert trace.skips_call()
+    trace.measure(1)
+    assert [trace.skips_call() for _ in range(3)] == [False] * 3

@@ -137,6 +137,65 @@ def test_stacks_that_were_asked_for_are_no_crash() -> None:
     assert not dump.explains("signal SIGABRT")
 
 
+SERVES = f"""\
+Current thread 0x1 (most recent call first):
+  File "{OURS}/device/host/socketchannel.py", line 170 in _wait
+  File "{OURS}/device/host/context/serve.py", line 120 in run"""
+POLLS = f"""\
+Current thread 0x1 (most recent call first):
+  File "{OURS}/device/host/context/timelines.py", line 9 in poll"""
+CALLS = f"""\
+Thread 0x2 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/numpy/linalg.py", line 7 in solve
+  File "/app/model.py", line 41 in forward
+  File "{OURS}/device/host/residents/thread/thread.py", line 205 in outcome
+  File "{OURS}/device/host/residents/thread/thread.py", line 170 in _run"""
+SETS_UP = f"""\
+Thread 0x3 (most recent call first):
+  File "/app/model.py", line 4 in setup
+  File "{OURS}/device/host/residents/thread/thread.py", line 170 in _run"""
+BY_VALUE = f"""\
+Thread 0x4 (most recent call first):
+  File "{STDLIB}/threading.py", line 3 in wait
+  File "<dynamic-code>", line 5 in loop
+  File "{OURS}/device/host/residents/thread/thread.py", line 205 in outcome"""
+RESTS = f"""\
+Thread 0x5 (most recent call first):
+  File "{OURS}/actors/loops/handover.py", line 30 in get
+  File "{OURS}/device/host/residents/thread/thread.py", line 170 in _run
+
+Thread 0x6 (most recent call first):
+  File "{OURS}/actors/loops/bell.py", line 43 in wait
+  File "{OURS}/core/backend/workers.py", line 261 in _work
+
+Thread 0x7 (most recent call first):
+  File "/app/own.py", line 1 in a_thread_of_the_users"""
+OP = f"""\
+Thread 0x8 (most recent call first):
+  File "{OURS}/backends/cpu/blas.py", line 5 in gemm
+  File "{OURS}/core/backend/workers.py", line 255 in _work"""
+IN_FORWARD = "at linalg.py:7 in solve, called from model.py:41 in forward (thread 0x2)"
+WAITS = "at socketchannel.py:170 in _wait (thread 0x1)"
+
+
+@pytest.mark.parametrize(
+    "threads, place",
+    [
+        ([CALLS, RESTS, SERVES], IN_FORWARD),
+        ([SERVES, RESTS, CALLS], IN_FORWARD),
+        ([RESTS, CALLS, POLLS], f"{IN_FORWARD}, and at timelines.py:9 in poll (thread 0x1)"),
+        ([SETS_UP, SERVES], "at model.py:4 in setup (thread 0x3)"),
+        ([BY_VALUE, SERVES], "at threading.py:3 in wait, called from <dynamic-code>:5 in loop (thread 0x4)"),
+        ([OP, RESTS, SERVES], "at blas.py:5 in gemm (thread 0x8)"),
+        ([RESTS, SERVES], WAITS),
+        ([CALLS.replace("Thread", "Current thread")], IN_FORWARD),
+        ([CALLS, *[OP] * 4, SERVES], ", and ".join([IN_FORWARD, *["at blas.py:5 in gemm (thread 0x8)"] * 2])),
+    ],
+)
+def test_where_a_host_hangs_is_where_methods_and_ops_run(threads: list[str], place: str) -> None:
+    assert fed("\n\n".join(threads)).place == place
+
+
 def test_what_is_kept_is_bounded_and_has_the_thread_that_crashed() -> None:
     others = "".join(
         f"\nThread 0x{n:x} (most recent call first):\n" + f'  File "/app/{"x" * 400}.py", line 1 in f\n' * 100

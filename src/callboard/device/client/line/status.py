@@ -277,8 +277,9 @@ class TraceRecord(NamedTuple):
             known. Of a call: the actor began it, the method returned and its result was written, and the work that it
             enqueued on the actor's stream finished.
         ok: True if it succeeded.
-        started, seconds: When the stream began the op, and the seconds that it took, by events of the device; both are
-            0.0 if they are not known, and of calls.
+        started, seconds: Of an op: when the stream began it, and the seconds that it took, by events of the device;
+            both are 0.0 if they are not known. Of a call: ``began``, and the seconds until the method had returned and
+            the work that it enqueued was done, while it awaited included.
     """
 
     op: int

@@ -1,9 +1,11 @@
 """``Unanswered``: the accepted ops that have no completion yet."""
 
+import contextlib
 import functools
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from weakref import WeakValueDictionary
 
 from callboard.core.errors import AccelError, ContextPoisoned, OutOfMemory, Suspect
@@ -158,8 +160,31 @@ class Unanswered:
                 root, "RemoteError", "", {"type": "unknown", "message": "the host did not say"}
             )
             make = functools.partial(_failed, what, self._name, generation, self._origins.get(root))
-            cause = self._causes[root] = Cause(self._port, make)
+            cause = self._causes[root] = _OfOps(self, make, root)
         return cause
+
+    def unretrieved(self, cause: Cause) -> None:
+        """A cause is dropped, none of whose failures has been seen. Any thread, also inside a garbage collection.
+
+        Ops that are in flight may read what its ops did not write, and fail from it: then they report it, or are awaited.
+        """
+        if isinstance(cause, _OfOps) and self.entries:
+            self._causes.pop(cause.root, None)  # being finalised, it would not be reported a second time
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._port.loop.call_soon_threadsafe(self._unseen, cause)
+                return
+        self._port.unretrieved(cause)
+
+    def _unseen(self, cause: "_OfOps") -> None:
+        if cause.root in self._causes:
+            return  # ops have failed from it meanwhile
+        newest = _first(self.entries.__reversed__)
+        if not newest:
+            self._port.unretrieved(cause)
+            return
+        again = self._causes[cause.root] = _OfOps(self._port, cause._make, cause.root)
+        again.ops = cause.ops
+        self._keep(cause.root, again, newest)
 
     def _keep(self, number: int, cause: Cause, until: int) -> None:
         self._kept[number] = (until, cause)
@@ -232,6 +257,21 @@ class Unanswered:
         """Drop the kept causes: an unseen one is reported now, or when its last reply is dropped. It is closed."""
         self.closed = True
         self._kept.clear()
+
+
+class _OfOps(Cause):
+    """The cause of failures that a context host has reported.
+
+    Args:
+        port, make: See :class:`Cause`.
+        root: Id of the op that failed first.
+    """
+
+    __slots__ = ("root",)
+
+    def __init__(self, port: Any, make: Callable[[Any, int], BaseException], root: int) -> None:
+        super().__init__(port, make)
+        self.root = root
 
 
 def _reject(entry: Entry, failure: OpFailure) -> None:

@@ -300,7 +300,7 @@ class Caller:
             why = (
                 f"a call of resident actor {end.actor.name} does not return after its caller has left (abandoned_after)"
             )
-            host.kill(why)
+            host.kill_stuck(why)
 
     def _drop_oldest(self, actor: "Resident") -> bool:
         """Make room for a call by dropping the oldest waiting one, if the actor's class allows it."""

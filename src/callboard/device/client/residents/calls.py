@@ -232,7 +232,7 @@ class CallEnd(End):
         self._return_lent(failure)
         self.give_slot()
         if self._told:
-            failure.cause.seen = True
+            failure.cause.told += 1
         reply = self.reply()
         if reply is not None and not reply.done():
             reply._reject(failure)
@@ -258,6 +258,7 @@ class CallEnd(End):
         """Fail the reply here; later messages of the host are ignored."""
         reply = self.reply()
         if reply is not None and not reply.done():
+            self._told = True
             reply._reject(OpFailure(Cause(reply._port, lambda _op, _ops: type(error)(*error.args))))
 
     def give_slot(self) -> None:

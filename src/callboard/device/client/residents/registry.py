@@ -197,7 +197,7 @@ class Residents:
             self.drop_standby(why)
         host = self.port.outbox.host
         if host is not None:
-            host.kill(why)
+            host.kill_stuck(why)
 
     def has(self, actor: Resident) -> bool:
         """True until it has ended."""

@@ -27,17 +27,28 @@ class Marked(NamedTuple):
     at: float
 
 
+class Ran(NamedTuple):
+    """That an entry is of an actor's call.
+
+    Attributes:
+        done: The work that it enqueued was complete when it ended.
+    """
+
+    done: bool
+
+
 class KernelTrace:
     """Collects records in the host; they travel in batches, beside the completions.
 
     Args:
-        every: Record one op in so many; 1: all of them, and all calls of actors; 0: none.
+        every: Record one op, and one call of an actor, in so many; 1: all of them; 0: none.
         make: Makes an event that keeps its time; None: ops are not measured by events.
         clock: Monotonic seconds.
 
     Attributes:
         around: What profilers do around launches.
         left: Ops until the next one that is recorded.
+        calls_left: Calls of actors until the next one that is recorded.
         open: Ops that were recorded and have no completion yet.
     """
 
@@ -50,7 +61,7 @@ class KernelTrace:
         self.measure(every)
         self.around: Around | None = None
         self.clock = clock
-        self.open: dict[int, tuple[str, int, float, float, Marked | None]] = {}
+        self.open: dict[int, tuple[str, int, float, float, Marked | Ran | None]] = {}
         self._make = make
         self._free: list[UserEvent] = []
         self._last: dict[int, tuple[UserEvent, float]] = {}  # by stream: the start of its last op, and when that was
@@ -59,7 +70,7 @@ class KernelTrace:
     def measure(self, every: int) -> None:
         """Record one op in so many from now on; what is in flight stays recorded."""
         self.every = every
-        self.left = 1 if every else sys.maxsize
+        self.left = self.calls_left = 1 if every else sys.maxsize
 
     def skips(self) -> bool:
         """True if the next op is not recorded."""
@@ -67,6 +78,14 @@ class KernelTrace:
         if self.left > 0:
             return True
         self.left = self.every
+        return False
+
+    def skips_call(self) -> bool:
+        """True if the next call of an actor is not recorded."""
+        self.calls_left -= 1
+        if self.calls_left > 0:
+            return True
+        self.calls_left = self.every
         return False
 
     def mark(self, stream: AccelStream) -> UserEvent | None:
@@ -98,9 +117,13 @@ class KernelTrace:
         """An op was launched; its admission began at ``began``."""
         self.open[op] = (tag, stream, began, self.clock(), marked)
 
-    def called(self, op: int, tag: str, stream: int, began: float, ended: float) -> None:
-        """Record that an actor's call ran from ``began`` to ``ended``; its enqueued work may not be complete."""
-        self.open[op] = (tag, stream, began, ended, None)
+    def called(self, op: int, tag: str, stream: int, began: float, ended: float, *, done: bool) -> None:
+        """Record that an actor's call ran from ``began`` to ``ended``.
+
+        Args:
+            done: The work that it enqueued is complete; if not, the call takes until its completion is known.
+        """
+        self.open[op] = (tag, stream, began, ended, Ran(done))
 
     def completed(self, op: int, ok: bool) -> None:
         """Record that its completion is known (a rejected op has no record)."""
@@ -109,7 +132,11 @@ class KernelTrace:
             return
         tag, stream, began, enqueued, marked = found
         now = self.clock()
-        started, seconds = (0.0, 0.0) if marked is None else self._measured(stream, began, now, marked)
+        started = seconds = 0.0
+        if isinstance(marked, Ran):
+            started, seconds = began, (enqueued if marked.done else now) - began
+        elif marked is not None:
+            started, seconds = self._measured(stream, began, now, marked)
         self._records.append((op, tag, stream, began, enqueued, now, ok, started, seconds))
 
     def _measured(self, stream: int, began: float, now: float, marked: Marked) -> tuple[float, float]:
@@ -143,6 +170,6 @@ class KernelTrace:
     def close(self) -> None:
         """Destroy the events."""
         for _, _, _, _, marked in self.open.values():
-            self._free += () if marked is None else (marked.start, marked.end)
+            self._free += (marked.start, marked.end) if isinstance(marked, Marked) else ()
         for event in (*self._free, *(start for start, _ in self._last.values())):
             event.close()

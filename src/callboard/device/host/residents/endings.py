@@ -80,12 +80,12 @@ class CallEndings:
         self._finish(item, ended.actor, seq)
 
     def _trace(self, ended: EndedCall, failed: bool = False) -> None:
-        """Record a call that ran, if a trace is installed; of one that succeeded, the ledger notes the completion."""
+        """Record a call that ran, if its turn has come; of one that succeeded, the ledger notes the completion."""
         trace, item, timeline = self._context.ledger.trace, ended.item, ended.actor.timeline
-        if trace is None or trace.every != 1 or timeline is None or not item.began:
+        if trace is None or timeline is None or not item.began or trace.skips_call():
             return
-        tag = f"actor:{ended.actor.name}.{item.method}"
-        trace.called(item.op.id, tag, timeline.stream.id, item.began, item.ended)
+        tag, done = f"actor:{ended.actor.name}.{item.method}", timeline.completed == timeline.issued
+        trace.called(item.op.id, tag, timeline.stream.id, item.began, item.ended, done=done)
         if failed:
             trace.completed(item.op.id, ok=False)
 

@@ -87,6 +87,7 @@ class Shortcut:
         if host.notes or host.serving.flying or stage is None:
             return False
         item, context, timeline = ended.item, stage.context, ended.actor.timeline
+        trace = context.ledger.trace
         assert timeline is not None
         if (
             ended.failure is not None
@@ -95,11 +96,13 @@ class Shortcut:
             or item.message.shared
             or stage.endings.pending
             or context.helper.jobs
-            or (context.ledger.trace is not None and context.ledger.trace.every == 1)
+            or (trace is not None and trace.calls_left == 1)
             or not context.ledger.is_empty
             or timeline.completed < timeline.issued
             or not (stage.endings.on_host or timeline.stream.query())
         ):
             return False
+        if trace is not None:
+            trace.calls_left -= 1
         del stage.admission.running[item.message.id]
         return True

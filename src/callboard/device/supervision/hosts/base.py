@@ -140,6 +140,10 @@ class Host(abc.ABC):
     def kill(self, reason: str) -> None:
         """End it now, without grace; ``on_end`` follows."""
 
+    def kill_stuck(self, reason: str) -> None:
+        """End it as :meth:`kill`; a process of this machine gets half a second to write the stacks of its threads."""
+        self.kill(reason)
+
     @abc.abstractmethod
     async def close(self, timeout: float) -> None:
         """Ask it to leave (``Close``), wait ``timeout`` seconds at most, then kill it; returns when it is reaped.

@@ -69,6 +69,7 @@ class WatchedHost:
         self.interval = interval
         self._on_hung = on_hung
         self._activity = Activity(pid)
+        self._condemned: str | None = None
         self._hung: str | None = None
         self._kill_at = 0.0
         self._told = False
@@ -102,15 +103,20 @@ class WatchedHost:
                 self.log.record(message.logger, level, message.text)
         return True
 
+    def condemn(self, why: str) -> None:
+        """It hangs, as others have found."""
+        self._condemned = why
+
     def judge(self, now: float, elapsed: float) -> None:
         """Time has passed; look whether it hangs."""
         self.log.settle(now)
         if self._hung is None:
-            self._hung = self.liveness.pass_time(elapsed, self._activity.goes_on)
+            self._hung = self._condemned or self.liveness.pass_time(elapsed, self._activity.goes_on)
             if self._hung is not None:
                 self.log.record("monitor", logging.ERROR, f"{self._hung}; its stacks follow, then it is killed")
                 self.log.dump.clear()
                 self._kill_at = now + DUMP_TIME
+                self.interval = min(self.interval, DUMP_TIME)
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGUSR1)
         elif now >= self._kill_at and not self._told:
@@ -166,6 +172,10 @@ class Monitor:
     def remove(self, host: WatchedHost, done: Callable[[], None]) -> None:
         """Read the remaining output, close its descriptors, then call ``done`` on the monitor's thread. Any thread."""
         self._command(lambda: self._remove(host, done))
+
+    def condemn(self, host: WatchedHost, why: str) -> None:
+        """Have a host write its stacks, then report it as hung. Any thread."""
+        self._command(lambda: host.condemn(why))
 
     @property
     def descriptors(self) -> frozenset[int]:

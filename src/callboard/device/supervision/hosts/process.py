@@ -198,6 +198,10 @@ class ProcessHost(Host):
     def kill(self, reason: str) -> None:
         self._end_it("killed", reason)
 
+    def kill_stuck(self, reason: str) -> None:
+        if self._cause is None and self._status is None and not self._forked:
+            self._monitor.condemn(self._watch, reason)
+
     async def close(self, timeout: float) -> None:
         self._closing = True
         self.post(Close())

@@ -20,7 +20,16 @@ RESERVED = 16 << 10
 """Bytes of :data:`MOST` that only the section of the current thread may use, because it may come last."""
 
 FRAMES = 100
-"""Frames of the current thread that are searched for user code: as many as faulthandler writes."""
+"""Frames of a thread that are searched for user code: as many as faulthandler writes."""
+
+MOST_PLACES = 3
+"""Threads that are named as those where a process was."""
+
+THREADS = 100
+"""Threads whose frames are kept: as many as faulthandler writes."""
+
+Frame = tuple[str, str, str]
+"""File, line and function."""
 
 SIGNALS = {
     "Segmentation fault": "SIGSEGV",
@@ -33,7 +42,7 @@ SIGNALS = {
 _FATAL = re.compile(r"Fatal Python error: (.+)")
 _CURRENT = re.compile(r"(?:Current thread (?P<id>0x[0-9a-f]+)(?: \[(?P<name>.*)\])?|Stack) \(most recent call first\):")
 _OTHER = re.compile(
-    r"Thread 0x[0-9a-f]+(?: \[.*\])? \(most recent call first\):|Current thread's C stack trace .*"
+    r"Thread (?P<id>0x[0-9a-f]+)(?: \[(?P<name>.*)\])? \(most recent call first\):|Current thread's C stack trace .*"
     r"|Extension modules: .*"
 )
 _FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<name>.+)')
@@ -48,6 +57,19 @@ _LIBRARIES = tuple(
         str(Path(__file__).parents[3]),  # callboard
     }
 )
+_CALL = os.path.join("callboard", "device", "host", "residents", "thread", "thread.py"), "outcome"
+"""The function of callboard that runs a method of a resident actor."""
+_ACTOR = _CALL[0], "_run"
+"""The function of an actor's thread."""
+_STREAM = os.path.join("callboard", "core", "backend", "workers.py"), "_work"
+"""The function of a stream's thread."""
+_PAUSE = os.path.join("callboard", "actors", "loops", "bell.py"), "wait"
+"""What a stream's thread without work calls."""
+_IDLE = (
+    (os.path.join("callboard", "device", "host", "socketchannel.py"), "_wait"),
+    (os.path.join("callboard", "device", "host", "helm.py"), "wait"),
+)
+"""What a serving thread without work calls."""
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -59,7 +81,7 @@ class StackDump:
             requested.
     """
 
-    __slots__ = ("_cut", "_frames", "_inside", "_lines", "_open", "_section", "_size", "_thread", "fatal")
+    __slots__ = ("_current", "_cut", "_frames", "_inside", "_lines", "_open", "_section", "_size", "_threads", "fatal")
 
     def __init__(self) -> None:
         self.clear()
@@ -69,8 +91,9 @@ class StackDump:
         self.fatal = ""
         self._lines: list[str] = []
         self._size = 0
-        self._frames: list[tuple[str, str, str]] = []  # file, line and function, of the current thread
-        self._thread = ""
+        self._frames: list[Frame] = []  # of the thread whose section this is
+        self._current: tuple[str, list[Frame]] = "", []  # name and frames
+        self._threads: list[tuple[str, list[Frame]]] = []  # of all threads
         self._inside = False  # a dump has begun
         self._section = False  # the current thread's
         self._open = False  # the list of extension modules continues on the next line
@@ -101,25 +124,32 @@ class StackDump:
             return True
         if current := _CURRENT.fullmatch(line):
             self._inside = self._section = True
-            self._thread = current["name"] or current["id"] or ""
-            self._frames.clear()
+            self._current = self._begins(current)
             self._keep("", line)
             return True
-        if _OTHER.fullmatch(line):
+        if other := _OTHER.fullmatch(line):
             self._inside = True
             self._section = False
+            self._begins(other)
             self._open = line.startswith("Extension modules: ") and not line.endswith(")")
             self._keep("", line)
             return True
         if not self._inside:
             return False
         if frame := _FRAME.fullmatch(line):
-            if self._section and len(self._frames) < FRAMES:
+            if len(self._frames) < FRAMES:
                 self._frames.append((frame["file"] or "???", frame["line"], frame["name"]))
         elif not _REST.fullmatch(line):
             return False
         self._keep(line)
         return True
+
+    def _begins(self, header: re.Match[str]) -> tuple[str, list[Frame]]:
+        self._frames = []
+        thread = header["name"] or header["id"] or "", self._frames
+        if len(self._threads) < THREADS:
+            self._threads.append(thread)
+        return thread
 
     def _keep(self, *lines: str) -> None:
         size = sum(len(line) + 1 for line in lines)  # faulthandler escapes non-ASCII characters
@@ -144,21 +174,55 @@ class StackDump:
 
     @property
     def place(self) -> str:
-        """The top frame of the current thread and, if that is library code, the first frame of user code below it.
+        """Where the process was.
 
-        Library code is code in the standard library, in a folder of installed packages, or in callboard. Empty if the
-        dump shows no frame of the current thread, or no current thread.
+        Of a crash, where the current thread was. Of stacks that were requested, where the threads were that run a
+        method of a resident actor or an op: the current thread, which is the main one then, only waits for them, and is
+        named if it does something else, or if there are no others.
+
+        Of each thread, the top frame and, if that is library code, the first frame of user code below it. Library code
+        is code in the standard library, in a folder of installed packages, or in callboard. Empty if the dump shows no
+        frame of such a thread.
         """
-        if not self._frames:
-            return ""
-        found = f"at {_named(self._frames[0])}"
-        users = next((frame for frame in self._frames if not _is_library(frame[0])), self._frames[0])
-        if users is not self._frames[0]:
-            found += f", called from {_named(users)}"
-        return f"{found} (thread {self._thread})" if self._thread else found
+        found = [] if self.fatal else [thread for thread in self._threads if _works(thread[1])]
+        current = self._current
+        if not found or (
+            current not in found and not any(_is_in(frame, each) for frame in current[1] for each in _IDLE)
+        ):
+            found.append(current)
+        return ", and ".join(filter(None, (_place(*thread) for thread in found[:MOST_PLACES])))
 
 
-def _named(frame: tuple[str, str, str]) -> str:
+def _works(frames: list[Frame]) -> bool:
+    """True if a thread that runs user's code or ops runs some."""
+    above: list[Frame] = []
+    for frame in frames:
+        if _is_in(frame, _CALL):
+            return True
+        if _is_in(frame, _ACTOR):
+            return any(not _is_library(file) for file, _, _ in above)  # setup, or a coroutine
+        if _is_in(frame, _STREAM):
+            return bool(above) and not _is_in(above[-1], _PAUSE)
+        above.append(frame)
+    return False
+
+
+def _is_in(frame: Frame, function: tuple[str, str]) -> bool:
+    return frame[2] == function[1] and frame[0].endswith(os.sep + function[0])
+
+
+def _place(thread: str, frames: list[Frame]) -> str:
+    if not frames:
+        return ""
+    end = next((at for at, frame in enumerate(frames) if at and _is_in(frame, _CALL)), 0)
+    found = f"at {_named(frames[0])}"
+    users = next((frame for frame in frames if not _is_library(frame[0])), frames[end - 1] if end else frames[0])
+    if users is not frames[0]:
+        found += f", called from {_named(users)}"
+    return f"{found} (thread {thread})" if thread else found
+
+
+def _named(frame: Frame) -> str:
     file, line, function = frame
     folder, name = os.path.split(file)
     if name in ("__init__.py", "__main__.py"):

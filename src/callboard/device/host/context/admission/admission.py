@@ -321,13 +321,13 @@ class Admission:
 
             def then(message: Plain) -> None:
                 if shortage.refused:
-                    self.refusing.refuse(call, plan, error)
+                    self.refusing.short(call, plan, error)
                 else:
                     self._again(message)
 
             self._park(call, plan, then=then)
         elif again:
-            self.refusing.refuse(call, plan, error)
+            self.refusing.short(call, plan, error)
         else:
             self.deciding.trim()
             self._park(call, plan)

@@ -3,7 +3,7 @@
 from functools import partial
 
 from callboard.core.backend import AccelDevice, Memory
-from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, Unrecoverable
+from callboard.core.errors import AccelError, ContextPoisoned, LibraryError, OutOfMemory, Unrecoverable
 from callboard.core.layout import OpenLayout
 from callboard.device.host.context.admission.deciding import Deciding
 from callboard.device.host.context.admission.graphs.replay import StepFailed, noted
@@ -11,7 +11,7 @@ from callboard.device.host.context.admission.shortage import shortage
 from callboard.device.host.context.blocks import Block
 from callboard.device.host.context.ledger import Ledger
 from callboard.device.host.context.libraries import Libraries, LibraryActor
-from callboard.device.host.context.pending import Pending
+from callboard.device.host.context.pending import FAILED, Pending
 from callboard.device.host.context.plans.cache import Plans
 from callboard.device.host.context.plans.plan import Plan
 from callboard.device.protocol.messages import Call
@@ -62,6 +62,15 @@ class Refusing:
         self._ledger.inherit(op, source)
         op.plan = None
         self._fail_outputs(call, op, plan)
+
+    def short(self, call: Call, plan: Plan, error: OutOfMemory) -> None:
+        """Like :meth:`refuse`, for lack of memory: of an output that had none before, it is the failure of that op."""
+        for i, binding in enumerate(plan.bindings):
+            block = self._buffers.get(call.bindings[2 * i]) if binding.writes and 2 * i < len(call.bindings) else None
+            if block is not None and not block.address and block.source is not None and block.source.state == FAILED:
+                self.inherit(call, plan, block.source)
+                return
+        self.refuse(call, plan, error)
 
     def _fail_outputs(self, call: Call, op: Pending, plan: Plan) -> None:
         if plan.recording and call.numbers and not call.numbers[0]:
