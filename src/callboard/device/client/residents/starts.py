@@ -52,7 +52,8 @@ class Starts:
     suspect is the cause: it is stopped at its third loss in a row, or earlier if its ``supervision`` allows fewer
     restarts. One that has been set up is no suspect any more.
 
-    A setup that takes longer than calls may wait goes on beside them. A loss is then charged to the calls in flight.
+    A setup that takes longer than calls may wait goes on beside them. It has lasted longer alone than until the loss:
+    further losses are charged to the calls in flight, if there are any, until it is done.
 
     Standbys do not prepare suspects. An actor that is the only one of its process is no suspect: no call of others runs
     there, and the supervisor of that process counts its losses.
@@ -67,6 +68,7 @@ class Starts:
         self._noticed = noticed
         self._suspects: dict[int, _Suspect] = {}  # by the actor's id
         self._late: set[int] = set()  # actors for which calls wait no longer, in this context
+        self._cleared: set[int] = set()  # those of them that were set up alone; until they are ready
         self._host: Host | None = None
         self._publish: Callable[[], None] | None = None  # while calls wait
         self._timer: asyncio.TimerHandle | None = None
@@ -106,7 +108,7 @@ class Starts:
         self.end()
         error.unsent = not ready
         others = ready and self._residents.port.in_flight > 0
-        starting = self._starting(besides=self._late if others else set()) if began else []
+        starting = self._starting(besides=self._cleared if others else set()) if began else []
         error.starting = tuple(actor.name for actor in starting)
         self._late.clear()
         for suspect in self._suspects.values():
@@ -124,20 +126,21 @@ class Starts:
             suspect = self._suspects.setdefault(actor.id, _Suspect())
             suspect.losses += 1
             suspect.lasted = max(suspect.lasted, time.monotonic() - actor.since)
+            self._cleared.discard(actor.id)
         if len(starting) == 1 and not others:
             self._judge(starting[0], error)
         self._tell()
 
     def changed(self) -> None:
         """An actor has been set up, is being restarted, or has ended."""
-        for actor_id in list(self._suspects):
+        for actor_id in [*self._suspects, *self._cleared]:
             actor = self._residents.find(actor_id)
-            if actor is None or actor.state is ResidentState.STOPPED:
-                del self._suspects[actor_id]
-            elif actor.state is ResidentState.READY:
-                del self._suspects[actor_id]
-                self._tell()
-                self._residents.post(actor.message)  # to the standbys
+            if actor is None or actor.state not in BEING_SET_UP:
+                self._cleared.discard(actor_id)
+                self._suspects.pop(actor_id, None)
+                if actor is not None and actor.state is ResidentState.READY:
+                    self._tell()
+                    self._residents.post(actor.message)  # to the standbys
         self._tell()
         self._next()
         self._noticed()
@@ -174,7 +177,7 @@ class Starts:
 
     def _next(self) -> None:
         """Begin the next setup, or have calls sent, unless a setup runs."""
-        if self._publish is None or self._starting(besides=self._late):
+        if self._publish is None or self._starting(besides=self._late | self._cleared):
             return
         assert self._host is not None
         held = [(suspect.losses, actor_id) for actor_id, suspect in self._suspects.items() if suspect.held]
@@ -197,8 +200,11 @@ class Starts:
         self._timer = self._residents.port.loop.call_later(seconds, self._is_late)
 
     def _is_late(self) -> None:
-        for actor in self._starting(besides=self._late):
+        for actor in self._starting(besides=self._late | self._cleared):
             self._late.add(actor.id)
+            if self._suspects.pop(actor.id, None) is not None:
+                self._cleared.add(actor.id)
+                self._tell()
             log.warning(
                 "%s: calls wait no longer for the setup of resident actor %s, which still runs",
                 self._residents.port.name,
