@@ -23,6 +23,12 @@ MINE = Suspect("blas", "blas.gemm", "r1", "app.py:7")
 ANOTHERS = Suspect("blas", "blas.gemm", "r2", "app.py:7")
 
 
+def during_a_setup(generation: int) -> cb.ContextPoisoned:
+    error = lost(generation, HERE, [HERE])
+    error.starting = ("model-1",)
+    return error
+
+
 def lost(generation: int, call: Suspect | None, suspects: Sequence[Suspect]) -> cb.ContextPoisoned:
     error = cb.ContextPoisoned(f"generation {generation} is lost", suspects)
     error.device, error.generation, error.call = "cpu:0", generation, call
@@ -147,6 +153,7 @@ def test_a_suspect_of_two_losses_in_a_row_is_not_tried_again(mine: Suspect, know
         "one loss seen twice": [lost(1, HERE, [HERE]), lost(1, HERE, [HERE])],
         "a stale ref in between": [lost(1, HERE, [HERE]), cb.GpuRefStale("old", "context rebuilt")],
         "a key of its own each time": [lost(n, MINE._replace(request_key=f"r{n}"), [MINE]) for n in range(4)],
+        "a setup was in progress": [during_a_setup(n) for n in range(4)],
         "no call, no key": [lost(n, None, [HERE]) for n in range(4)],
     }.items(),
     ids=lambda item: item[0],

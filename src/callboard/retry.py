@@ -115,8 +115,8 @@ class _Losses:
 
     def repeated(self, error: BaseException) -> str:
         """Note an error of the call; returns its label if it is a suspect again, an empty text otherwise."""
-        if not isinstance(error, ContextPoisoned):
-            return ""  # such as a stale ref: the consequence of a loss, not another one
+        if not isinstance(error, ContextPoisoned) or error.unsent or error.starting:
+            return ""  # such as a stale ref, the consequence of a loss; or a loss that is charged to a setup
         loss = None if error.generation is None else (error.device, error.generation)
         if loss is not None and loss == self._loss:
             return ""

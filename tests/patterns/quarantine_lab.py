@@ -38,13 +38,14 @@ class Lab:
             found[1].set_result(None) if error is None else found[1].set_exception(error)
         await settle()
 
-    async def lose(self) -> None:
+    async def lose(self, *, starting: tuple[str, ...] = (), unsent: bool = False) -> None:
         """All operations in flight fail."""
         suspects = [Suspect("lab", "lab.op", key, "lab.py:1") for key, _ in self.in_flight]
         lost, self.in_flight = self.in_flight, []
         for _, future in lost:
             error = cb.ContextPoisoned(f"{self.name}: lost", suspects)
             error.device, error.generation = self.name, self.generation
+            error.starting, error.unsent = starting, unsent
             if not future.done():
                 future.set_exception(error)
         self.generation += 1

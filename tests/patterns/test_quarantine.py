@@ -122,6 +122,35 @@ async def test_two_losses_and_then_alone() -> None:
     assert isinstance(error.__cause__, cb.ContextPoisoned)
 
 
+async def test_a_loss_during_the_setup_of_an_actor_convicts_nobody() -> None:
+    lab = Lab()
+    quarantine = cb.Quarantine(lab, clock=ManualClock())
+    [task] = start(quarantine, BAD)
+    await settle()
+    for _ in range(4):
+        assert lab.keys == [BAD]
+        await lab.lose(starting=("model-1",))
+    await lab.answer(BAD)
+    assert await task == BAD
+    assert (quarantine.stats().held, quarantine.stats().suspects) == ({}, 0)
+
+
+async def test_nothing_is_held_against_a_request_that_waited_for_the_context() -> None:
+    lab = Lab()
+    quarantine = cb.Quarantine(lab, clock=ManualClock())
+    one, other = start(quarantine, "one", "other")
+    await settle()
+    for _ in range(3):
+        await lab.lose(unsent=True)
+        assert sorted(lab.keys) == ["one", "other"]  # together
+    assert quarantine.stats().suspects == 0
+    await lab.lose()
+    assert quarantine.stats().suspects == 2
+    await lab.answer("one")
+    await lab.answer("other")
+    assert [await one, await other] == ["one", "other"]
+
+
 async def test_the_hold_refuses_without_a_call_and_ends_with_a_run_alone(caplog: pytest.LogCaptureFixture) -> None:
     clock, lab = ManualClock(), Lab()
     quarantine = cb.Quarantine(lab, hold=60.0, clock=clock)

@@ -57,13 +57,18 @@ class ContextPoisoned(ContextLost):
         call: The op that failed with this error, as ``suspects`` would name it; None if the error belongs to no op.
         details: The Python stacks of the context host's threads, as faulthandler wrote them when the host crashed, or
             before it was killed as hung; at most 64 KiB. Empty if there are none, such as after SIGKILL.
-        guarded: True if work in flight was under a quarantine, which finds the cause of repeated losses.
+        guarded: True if work in flight was under a quarantine, or resident actors were being set up: the cause of
+            repeated losses is found, and they do not use up the budget of the device.
+        starting: Names of the resident actors that were being set up. The loss is charged to them.
+        unsent: True if the context had not been ready: nothing of this op had begun in it.
     """
 
     def __init__(self, message: str = "", suspects: Sequence[Suspect] = (), details: str = "") -> None:
         super().__init__(message)
         self.suspects = tuple(suspects)
         self.guarded = False
+        self.starting: tuple[str, ...] = ()
+        self.unsent = False
         self.call: Suspect | None = None
         self.details = details
 

@@ -207,6 +207,7 @@ async def test_on_few_cores_the_next_one_waits_until_actors_are_set_up(monkeypat
         actor = dev.actor_of(cb.Props(Model))._actor.id
         await turns()
         spare.say(ActorEvent(actor, "prepared"))
+        starter.of("active")[0].say(ActorEvent(actor, "ready"))
         await turns()
         assert await lose(dev) is spare
         assert dev.health().state == "ready"

@@ -227,12 +227,14 @@ class StartActor(Plain, tag=8):
         recipe: :class:`Props <callboard.actors.Props>` of the actor: pickled for a process, the object for a thread.
             None: the actor is in another process; its calls hold arrays for it here.
         alone: It has this host for itself: the arrays that it gives are copied to the device's own host.
+        held: None of its code runs until another message for this actor arrives without it.
     """
 
     actor: int
     name: str
     recipe: Any
     alone: bool = False
+    held: bool = False
 
 
 class StopActor(Plain, tag=9):

@@ -17,6 +17,7 @@ from callboard.core.backend import AccelBackend, DeviceInfo
 from callboard.core.errors import AccelError, BackendUnavailable, ContextPoisoned, DeviceStopped, Unrecoverable
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.registry import Residents
+from callboard.device.client.residents.starts import Starts
 from callboard.device.config import DeviceConfig, standbys
 from callboard.device.protocol.failures import as_error
 from callboard.device.protocol.messages import (
@@ -133,7 +134,7 @@ class DeviceActor(Actor):
         )
         self.residents.drop_standby = self._standby.drop
         self.residents.expect = self._standby.expect
-        self.residents.changed = self._standby.actor_changed
+        self.starts = Starts(self.residents, self._standby.actor_changed)
         self.arenas = self.fleet.arenas
         self.own = OwnProcesses(self, type(self))
         self._ready: list[asyncio.Future[None]] = []
@@ -255,6 +256,8 @@ class DeviceActor(Actor):
         self.fleet.add(host)
         for message in self.residents.starts():
             host.post(message)
+        if role == "active":
+            self.starts.hold(host)
         return host
 
     def set_memory_limit(self, limit: int | None) -> None:
@@ -341,24 +344,21 @@ class DeviceActor(Actor):
             raise ProtocolError(f"generation {message.generation}, not {self.port.generation}")
         given = message.extra.get("compute_capability") or self.info.compute_capability
         self.compute_capability = msgspec.convert(given, tuple[int, int])
-        if not self._enter(Event.CONTEXT_READY):
-            return
-        self._publish_ready()
+        assert self.host is not None
+        if after(self.state, Event.CONTEXT_READY) is not None:
+            self.starts.opened(self.host, self._publish_ready)
 
     def _publish_ready(self) -> None:
-        assert self.host is not None
+        if self.host is None or not self._enter(Event.CONTEXT_READY):
+            return
         self.settings.tell(self.host)
         self.port.ready(self.host)
-        generation = self.port.generation
-        self.watch_generation.publish(generation)
+        self.watch_generation.publish(generation := self.port.generation)
         now = self.clock()
         if self.port.losses:
             took = now - self._lost_at
             self.events.publish(Recovered(generation, self._took_over, took, now))
-            number = self.ordinals.of(generation)
-            self.log.warning(
-                "%s: generation %d is ready after %.3f s (%s)", self.port.name, number, took, self._took_over
-            )
+            self.log.recovered(took, self._took_over)
         self._wake_ready()
         self._standby.ensure()
 
@@ -366,8 +366,7 @@ class DeviceActor(Actor):
 
     def _lose(self, error: AccelError) -> None:
         """The active context is lost: open the next generation, fail the accepted ops, let the standby take over."""
-        now = self.clock()
-        self._lost_at = now
+        self._lost_at = now = self.clock()
         old = self._dismiss()
         if isinstance(error, BackendUnavailable):
             self._stop(error, Event.UNRECOVERABLE, str(error))  # there was no context to lose
@@ -375,6 +374,8 @@ class DeviceActor(Actor):
         if not isinstance(error, ContextPoisoned | Unrecoverable):
             what = "was lost" if self.state is State.READY else "could not be opened"
             error = ContextPoisoned(f"{self.port.name}: the context {what}: {error}")
+        if isinstance(error, ContextPoisoned):
+            self.starts.lost(error, began=old is not None, ready=self.state is State.READY)
         decision = self.judge.loss(error, replaceable=self._starter.recovers or old is None)
         if isinstance(decision, Stop):
             self._stop(decision.error, Event.UNRECOVERABLE, decision.why, error)
@@ -383,7 +384,7 @@ class DeviceActor(Actor):
             cause, error = error, ContextPoisoned(str(error), details=error.details)
             error.__cause__ = cause
         event = Event.BUDGET_SPENT if decision.pause else Event.CONTEXT_LOST
-        self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
+        self._fruitless = 0 if self.state is State.READY or error.starting else self._fruitless + 1
         lost = self.port.generation
         failed = self.port.lose(error, next_generation())
         self.residents.lost()
@@ -391,9 +392,7 @@ class DeviceActor(Actor):
         self.on_loss(error)
         self.port.losses += 1
         self._enter(event)
-        # Logged as text: a stored log record must not keep the error's frames alive, and with them arrays and arenas.
-        number = self.ordinals.of(lost)
-        self.log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
+        self.log.lost(lost, failed, error)
         self.ordinals.of(self.port.generation)
         self.events.publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:
@@ -442,15 +441,16 @@ class DeviceActor(Actor):
             return False
         hot = spare.hot and spare.is_open
         self._took_over = "hot" if hot else "warm"
+        self.starts.hold(spare.host)
         self._activate(spare.host, Activate(self.port.generation))
-        if hot:  # its context exists: messages that follow in its socket are executed after the Activate
-            self._enter(Event.CONTEXT_READY)
+        if hot and not self.starts.suspected:  # its context exists: what follows is executed after the Activate
             self._publish_ready()
         return True
 
     def _stop(self, error: AccelError, event: Event, reason: str, loss: AccelError | None = None) -> None:
         if self._enter(event):
             self.error = error
+            self.starts.end()
             now = self.clock()
             told = error if isinstance(error, Unrecoverable) else DeviceStopped(str(error))
             told.__cause__ = error.__cause__

@@ -50,8 +50,9 @@ class DeviceSupervisor:
 
     Args:
         max_restarts: Losses allowed within ``within``; one more exhausts the budget. None: no limit. A loss whose work
-            in flight was guarded (:attr:`ContextPoisoned.guarded`) does not count: the quarantine refuses the request
-            that causes such losses. After 60 of them within a minute the device goes half-open.
+            in flight was guarded (:attr:`ContextPoisoned.guarded`), or during which resident actors were being set up,
+            does not count: the request that causes such losses is refused, and such an actor is stopped. After 60 of
+            them within a minute the device goes half-open.
         within: Seconds.
         on_exhausted: ``"stop"`` or ``"half_open"``.
 

@@ -326,7 +326,7 @@ class Quarantine(Generic[T]):
 
     def _note(self, key: str, error: ContextLost, *, alone: bool) -> None:
         """Blame those that were in flight; raises for the one that was alone."""
-        if not is_loss(error):
+        if not is_loss(error) or (isinstance(error, ContextPoisoned) and error.unsent):
             return
         loss = Loss(error.device, error.generation)
         new = self._blame.lost(key, loss)
@@ -336,7 +336,7 @@ class Quarantine(Generic[T]):
         for other in keys - {None, key}:
             if not isinstance(other, GuardedRun):  # whose requests are noted one by one
                 self._blame.lost(str(other), loss)
-        if alone and new and len(keys) <= 1:  # else the cause may be work that does not go through this quarantine
+        if alone and new and len(keys) <= 1 and not error.starting:  # else the cause may be work of others
             self._blame.convict(key, self._clock.time())
             refusal = self._refusal(key)
             _log.error("%s", refusal)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 from callboard.actors.clock import Clock
-from callboard.core.errors import ContextLost
+from callboard.core.errors import ContextLost, ContextPoisoned
 from callboard.patterns.batching.continuous.isolating import StepIsolation
 from callboard.patterns.batching.results import copies
 from callboard.patterns.batching.running import OF_ALL
@@ -173,6 +173,8 @@ class StepGuard:
         return dict(zip(numbers, copies(error, len(numbers)), strict=True))
 
     def _lost(self, entries: list[Entry], error: ContextLost) -> dict[int, Exception]:
+        if isinstance(error, ContextPoisoned) and error.unsent:
+            return {}
         alone = len(entries) == 1 and self._is_alone(entries[0].number)
         ends: dict[int, Exception] = {}
         for entry in entries:

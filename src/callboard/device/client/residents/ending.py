@@ -50,6 +50,7 @@ def _ask(residents: "Residents", actor: Resident) -> None:
     residents.post(StopActor(actor.id))
     if residents.port.outbox.host is None:
         residents.forget(actor)
+        residents.changed()
 
 
 def _kills(residents: "Residents", kill: bool | None) -> bool:

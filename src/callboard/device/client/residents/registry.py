@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+import msgspec
+
 from callboard.actors import Props
 from callboard.actors._runtime.direct import ref_class
 from callboard.actors.errors import ActorStopped, NameInUse
@@ -67,6 +69,7 @@ class Residents:
         drop_standby: Replaces the standbys, for a reason.
         expect: Called with the id of an actor that the standbys prepare from now on.
         changed: Called when the host has said something about the state of an actor.
+        suspected: Ids of actors that :class:`Starts` sets up alone; standbys do not have them.
         own: Process that has no other actor and no ops; None: the actors live in the device's host.
     """
 
@@ -85,6 +88,7 @@ class Residents:
         self.drop_standby: Callable[[str], None] = lambda _: None
         self.expect: Callable[[int], None] = lambda _: None
         self.changed: Callable[[], None] = lambda: None
+        self.suspected: set[int] = set()
         self.own: Killable | None = None
 
     # -- actors --------------------------------------------------------------------------------------------------------
@@ -203,11 +207,29 @@ class Residents:
         """True until it has ended."""
         return actor.id in self._actors
 
-    def starts(self) -> list[StartActor]:
-        """The messages that a new host gets first."""
+    def find(self, actor: int) -> Resident | None:
+        """The actor of an id; None if it has ended."""
+        return self._actors.get(actor)
+
+    def living_actors(self) -> list[Resident]:
+        """The actors that have not been stopped."""
         with self._lock:
-            actors = [actor.message for actor in self._actors.values() if actor.stopped is None]
+            return [actor for actor in self._actors.values() if actor.stopped is None]
+
+    def starts(self) -> list[StartActor]:
+        """The messages that a new host gets first, without those of suspects."""
+        actors = [actor.message for actor in self.living_actors() if actor.id not in self.suspected]
+        with self._lock:
             return actors + list(self._held_for.values())
+
+    def suspects(self) -> list[StartActor]:
+        """The further messages of a host that is to be the active one: suspects wait in it."""
+        found = (actor.message for actor in self.living_actors() if actor.id in self.suspected)
+        return [msgspec.structs.replace(message, held=True) for message in found]
+
+    def stop_everywhere(self, actor: Resident) -> None:
+        """Stop an actor in all hosts."""
+        self.post(StopActor(actor.id))
 
     def hold_for(self, actor: int, name: str) -> None:
         """Have the hosts hold arrays for an actor in a separate process."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from typing import Any
 
 from callboard.actors import Props
@@ -40,6 +41,7 @@ class Resident:
         waiting: Wait until it has ended.
         overdue: The time at which its process is killed, if it has not ended by then.
         was_ready: True if an instance of it has been set up.
+        since: When its present phase began, in seconds of ``time.monotonic()``.
     """
 
     def __init__(self, message: StartActor, props: Props[Any], port: OpPort) -> None:
@@ -61,6 +63,7 @@ class Resident:
         self.waiting: list[asyncio.Future[None]] = []
         self.overdue: asyncio.TimerHandle | None = None
         self.was_ready = False
+        self.since = time.monotonic()
         self._port = port
         self._phase = ResidentState.STARTING
         self._failure: Exception | None = None  # why it is being restarted
@@ -114,7 +117,7 @@ class Resident:
         self._enter(ResidentState.STARTING if starting else ResidentState.RESTARTING, None)
 
     def _enter(self, phase: ResidentState, failure: Exception | None) -> None:
-        self._phase, self._failure = phase, failure
+        self._phase, self._failure, self.since = phase, failure, time.monotonic()
         ring = EVENTS.ring
         if ring is not None:
             error = "" if failure is None else type(failure).__name__

@@ -124,8 +124,11 @@ class HostActors:
                 for holder in self._holders:
                     holder.release(message)
             case StartActor():
-                if message.actor not in self._actors:  # a host that is just starting gets the message twice
+                known = self._actors.get(message.actor)
+                if known is None:
                     self._start(message)
+                elif isinstance(known, ActorThread):  # also a repetition, which a host that is just starting gets
+                    known.hold(message.held)
             case StopActor():
                 stopped = self._actors.get(message.actor)
                 if stopped is not None:

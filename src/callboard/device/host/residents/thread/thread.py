@@ -78,6 +78,8 @@ class ActorThread:
         self._streams = Streams(self.name)
         self._rooms = Rooms(self, host)
         self._wake = threading.Event()  # a context is there, or the actor is to end
+        self._free = threading.Event()  # its code may run, or the actor is to end
+        self.hold(start.held)
         self._items: Handover[Item | None] = Handover()
         self._decisions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"callboard-resident-{start.name}", daemon=True)
@@ -107,6 +109,13 @@ class ActorThread:
         self._site = site
         self._wake.set()
 
+    def hold(self, held: bool) -> None:
+        """Have the actor wait before its next step towards readiness, or let it go on."""
+        if held and not self.stopping:
+            self._free.clear()
+        else:
+            self._free.set()
+
     def put(self, item: Item) -> None:
         """Queue a call."""
         self._streams.notice(item.message.body)
@@ -132,6 +141,7 @@ class ActorThread:
         self.stopping = True
         self.ending.set()
         self._wake.set()
+        self._free.set()
         self._items.put(None)
         self._rooms.stop()
         self._decisions.put(False)
@@ -183,6 +193,9 @@ class ActorThread:
 
     def _live(self) -> FailureMessage | None:
         """Prepare, wait for a context, set up, serve; returns why it gave up, None when it was asked to stop."""
+        self._free.wait()
+        if self.ending.is_set():
+            return None
         try:
             self._instance.make()
         except BaseException as e:  # from a user's prepare, before the first call; sys.exit() as well
@@ -192,6 +205,7 @@ class ActorThread:
                 )
         self._host.post_prepared(self)
         self._wake.wait()
+        self._free.wait()
         site = self._site
         if self.stopping or site is None:
             return None
