@@ -162,6 +162,15 @@ def test_unknown_variables_are_named(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "NO  CALLBOARD_COLOUR_OF_THE_SKY: unknown; docs/configuration.md lists all" in lines
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_address_space_is_for_machines_with_a_gpu(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (1 << 30, 1 << 30))
+    monkeypatch.setattr(machine, "has_nvidia_gpu", lambda: gpu)
+    found = next(finding for finding in machine.limits() if finding.name.startswith("address space"))
+    assert (found.error is not None) == gpu
+
+
 def test_a_missing_memfd_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(name: str) -> int:
         raise OSError("Function not implemented")

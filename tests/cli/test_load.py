@@ -1,6 +1,7 @@
 """``callboard load``: due times and timing of requests, their bodies, and the command against an app."""
 
 import asyncio
+import itertools
 import json
 import math
 from collections.abc import Awaitable, Callable
@@ -216,6 +217,18 @@ async def test_load_of_a_model(how: list[str], capsys: pytest.CaptureFixture[str
     assert found["requests"] == found["ends"]["200"] > 0
     assert found["latency"]["p50"] <= found["latency"]["p99"] <= found["latency"]["max"]
     assert sizes == ({5} if "--shape" in how else {1})
+
+
+async def test_a_load_that_is_mostly_refused_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = itertools.count()
+
+    def full(x: Any) -> Any:
+        if next(calls):
+            raise HttpError("full", 429)
+        return x
+
+    assert await load(small(full), "--json", "--clients", "3") == 1
+    assert json.loads(capsys.readouterr().out)["ends"]["200"] == 1
 
 
 async def test_load_of_embeddings_and_its_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,36 @@ def test_a_closed_output_is_one_line_and_a_failure() -> None:
     assert done.stderr == "callboard: standard output is closed; redirect it to a file or to /dev/null\n"
 
 
+CLOSED = """
+import os
+os.close(0); os.close(2)
+import sys
+sys.stdin = sys.stderr = None  # as where they were closed before Python began
+from callboard.cli.parts.streams import open_missing
+open_missing()
+print("stderr works", file=sys.stderr)
+kind = [os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev for descriptor in (0, 2)]
+print(kind, sys.stdin.read() == "")
+"""
+
+
+def test_closed_streams_are_the_null_device() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
+    assert done.stdout == "[True, True] True\n"
+
+
+def test_an_interrupt_of_imports_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "callboard.cli.parser":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "callboard.cli.parser")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    assert main(["--version"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     "variable, value, says",
     [

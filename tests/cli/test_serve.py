@@ -16,6 +16,7 @@ import pytest
 
 from callboard.cli import main
 from callboard.cli.serving.apps import find_app
+from callboard.serve.http.ending import Signals
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 LIMIT = 40.0
@@ -112,8 +113,8 @@ def ask(url: str, headers: dict[str, str] | None = None) -> int:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.few(1)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.few(2)
 def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path) as (process, url):
         client = subprocess.Popen(
@@ -132,6 +133,32 @@ def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
     assert (process.returncode, out) == (0, "closed\n")
     assert "demo has stopped" in log
     assert "Traceback" not in log
+
+
+@pytest.mark.fault
+def test_usr1_writes_stacks_and_ends_nothing(tmp_path: Path) -> None:
+    with served(tmp_path) as (process, url):
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        while "(most recent call first)" not in (line := process.stderr.readline()):
+            assert line  # the end of the stream otherwise
+        with urllib.request.urlopen(url + "/v2/health/live", timeout=LIMIT) as response:
+            assert response.status == 200
+        process.terminate()
+        process.communicate(timeout=LIMIT)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL])
+def test_an_ignored_hangup_stays_ignored(before: signal.Handlers) -> None:
+    restored = signal.signal(signal.SIGHUP, before)
+    try:
+        with Signals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals.stop.is_set() == (before == signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGHUP) == before
+    finally:
+        signal.signal(signal.SIGHUP, restored)
 
 
 ASK = """

@@ -120,7 +120,8 @@ def test_workers_share_a_port_and_its_figures(tmp_path: Path) -> None:
         line = line_with(process, "is not live: a device of model 'stops' has stopped; it is replaced")
         number = int(re.findall(r"process (\d+)", line)[0])
         assert number in pids
-        line_with(process, f"(process {number}) ended with exit code 0; it is started again")
+        ended = line_with(process, f"(process {number}) ended with exit code 0; it is started again")
+        assert " WARNING " in ended
         pids.remove(number)
         line_with(process, "accepts requests at ")
         while len(pids) < 2:

@@ -103,3 +103,9 @@ async def test_a_pool_without_replicas(restarted: bool) -> None:
                 await gpu.close()
                 assert await asked(http) == (503, says, False)
             assert (await http.get("/v2/health/live")).status_code == (200 if restarted else 503)
+
+
+async def test_an_app_that_was_not_started_names_the_cure() -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(App("lab")), base_url="http://lab") as http:
+        assert "async with app.running()" in (await http.get("/v2/health/ready")).json()["error"]
+        assert (await http.get("/favicon.ico")).status_code == 204

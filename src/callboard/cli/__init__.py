@@ -1,5 +1,6 @@
 """The command line, ``callboard``: one module or package for each command."""
 
+import signal
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -11,6 +12,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Instead of ``sys.argv[1:]``.
     """
-    from callboard.cli.parser import run  # modules beside it are also programs of their own, which need none of it
+    # Modules beside this one are also programs of their own, which need nothing of what follows.
+    try:
+        from callboard.cli.parts.streams import open_missing
 
-    return run(arguments)
+        open_missing()
+        from callboard.cli.parser import run
+
+        return run(arguments)
+    except KeyboardInterrupt:  # imports take a second or more
+        return 128 + signal.SIGINT

@@ -48,7 +48,7 @@ back."""
 
 
 class _State(Enum):
-    NEW = "not started"
+    NEW = "not started: enter `async with app.running()`, in the lifespan of the app that mounts it"
     STARTING = "starting"
     OPEN = "open"
     DRAINING = "draining"

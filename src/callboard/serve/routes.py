@@ -144,6 +144,11 @@ async def docs(app: App, request: Request, body: memoryview) -> Body:
     return Body([page(_document(app, request), app.served).encode()], {"content-type": "text/html; charset=utf-8"})
 
 
+async def _no_icon(request: StarletteRequest) -> Response:
+    """Every browser that shows a page asks; there is none."""
+    return Response(None, 204)
+
+
 def _dashboard(app: App) -> Mount:
     """The page of this process, for clients that may read."""
 
@@ -245,6 +250,7 @@ def _starlette(app: App) -> Starlette:
             _route(path, Endpoint(app, path, handler), "GET")
             for path, handler in {**GETS, "/metrics": metrics, "/openapi.json": openapi, "/docs": docs}.items()
         ),
+        Route("/favicon.ico", _no_icon, methods=["GET"]),
         *([_dashboard(app)] if app.dashboard else ()),
     ]
 

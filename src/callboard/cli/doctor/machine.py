@@ -89,7 +89,7 @@ def limits() -> list[Finding]:
             ("locked memory, bytes", resource.RLIMIT_MEMLOCK, 0, ""),
         ):
             soft = resource.getrlimit(limit)[0]
-            small = soft != resource.RLIM_INFINITY and soft < low
+            small = soft != resource.RLIM_INFINITY and soft < low and (limit != resource.RLIMIT_AS or has_nvidia_gpu())
             text = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
             found.append(Finding(name=name, detail=text, error=f"{text} is little; {cure}" if small else None))
     return found

@@ -89,7 +89,7 @@ def _run(given: argparse.Namespace) -> int:
             print(line)
         for line in drawing(figures.histogram, blocks=sys.stdout.isatty()):
             print(line)
-    return 0 if figures.latency else 1
+    return 0 if figures.latency and 2 * figures.goodput >= figures.throughput else 1
 
 
 async def _load(given: argparse.Namespace, clock: Clock) -> Samples:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import shutil
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -105,7 +106,8 @@ class ClearingHandler(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        self.stream.write(CLEAR)
+        with suppress(OSError):  # the terminal was closed
+            self.stream.write(CLEAR)
         super().emit(record)
 
 
@@ -118,7 +120,8 @@ async def show(app: App, stream: TextIO, *, line: bool = True) -> None:
         line: False: they are logged on a terminal, too.
     """
     if line and stream.isatty():
-        await _show_line(app, stream)
+        with suppress(OSError):  # the terminal was closed
+            await _show_line(app, stream)
     else:
         await _log_lines(app)
 

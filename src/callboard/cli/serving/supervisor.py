@@ -164,7 +164,8 @@ class Supervisor:
                 self._signals.stop.set()
                 return
             delay = next_delay(delay, loop.time() - worker.since if worker.ready else 0.0)
-            _log.error("worker %d (process %d) %s; it is started again", number, worker.process.pid, _how(code))
+            level = logging.ERROR if code else logging.WARNING  # 0: a signal asked it to end
+            _log.log(level, "worker %d (process %d) %s; it is started again", number, worker.process.pid, _how(code))
             self._restarts += 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):

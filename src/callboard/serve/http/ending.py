@@ -1,6 +1,7 @@
-"""``Signals``: what SIGTERM and Ctrl-C ask of a server, from the first one to the third."""
+"""``Signals``: what SIGTERM, SIGHUP and Ctrl-C ask of a server, from the first one to the third."""
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -13,13 +14,16 @@ __all__ = ["INIT", "Signals", "obey_while_starting"]
 
 INIT = 1
 """Process id of the first process of a container: the kernel gives it no signal that it has no handler for."""
-HANDLED = (signal.SIGINT, signal.SIGTERM)
+HANDLED = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Windows has no SIGHUP."""
 
 _log = logging.getLogger("callboard.serve")
 
 
 class Signals:
-    """Handlers of SIGTERM and SIGINT during a block, if this is the main thread.
+    """Handlers of SIGTERM, SIGHUP and SIGINT during a block, if this is the main thread.
+
+    SIGHUP, which comes when the terminal is closed, is left alone where it is ignored, as by ``nohup``.
 
     The first of these signals asks the server to drain. A SIGINT after it asks it not to wait for running requests. The
     next one ends the process at once, as a SIGINT does without a handler, even if Python code cannot run any more.
@@ -45,7 +49,9 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in HANDLED}
+            numbers = [getattr(signal, name) for name in HANDLED if hasattr(signal, name)]
+            taken = [each for each in numbers if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._handle) for number in taken}
         return self
 
     def __exit__(
@@ -84,10 +90,12 @@ class Signals:
 
 
 def obey_while_starting() -> None:
-    """Let SIGTERM end the process while it imports an app, in a container too.
+    """Let SIGUSR1 write the stacks of all threads to stderr, and SIGTERM end the process, while it imports an app too.
 
     The first process of a container has no default handlers: without this one, the runtime would wait for its grace
     period and kill. It exits with 143 (128 + SIGTERM), as the runtime reports for other processes that SIGTERM ended.
     """
+    if hasattr(signal, "SIGUSR1") and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
     if os.getpid() == INIT and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
