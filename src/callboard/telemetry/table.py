@@ -103,8 +103,10 @@ _ROWS = (
         "histogram",
         "seconds",
         OP,
-        "Time of an op on its stream (without events of the device: from its launch to its known completion), of a "
-        + "resident actor's call from the begin of its method to its end and that of its work; one in 127 is measured.",
+        (
+            "Time of an op on its stream (without events of the device: from its launch to its known completion), of a "
+            "resident actor's call from the begin of its method to its end and that of its work; one in 127 is measured."
+        ),
     ),
     # residents
     (
