@@ -105,7 +105,7 @@ _ROWS = (
         OP,
         (
             "Time of an op on its stream (without events of the device: from its launch to its known completion), of a "
-            "resident actor's call from the begin of its method to its end and that of its work; one in 127 is measured."
+            "resident actor's call from its begin to its end and that of the work it enqueued; one in 127 is measured."
         ),
     ),
     # residents
