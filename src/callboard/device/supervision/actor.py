@@ -384,7 +384,7 @@ class DeviceActor(Actor):
             error.__cause__ = cause
         event = Event.BUDGET_SPENT if decision.pause else Event.CONTEXT_LOST
         self._fruitless = 0 if self.state is State.READY else self._fruitless + 1
-        lost = self.port.generation
+        lost, host = self.port.generation, "" if old is None else f" (host {old.pid})"
         failed = self.port.lose(error, next_generation())
         self.residents.lost()
         self.own.lost()
@@ -392,8 +392,8 @@ class DeviceActor(Actor):
         self.port.losses += 1
         self._enter(event)
         # Logged as text: a stored log record must not keep the error's frames alive, and with them arrays and arenas.
-        number = self.ordinals.of(lost)
-        self.log.error("%s: generation %d is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
+        number = f"{self.ordinals.of(lost)}{host}"
+        self.log.error("%s: generation %s is lost, %d ops failed: %s", self.port.name, number, failed, str(error))
         self.ordinals.of(self.port.generation)
         self.events.publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:
