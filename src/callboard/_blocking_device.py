@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -46,6 +47,9 @@ Ref = GpuRef[Blocking]
 
 PREVIEW = 1.0
 """Seconds that a notebook waits for the values of a ref that has been computed."""
+
+LATE = 1.0
+"""Seconds after a display that has waited in vain, in which others do not wait: it may be of a list of refs."""
 
 
 class DeviceBase(DeviceApi[Blocking]):
@@ -262,6 +266,7 @@ class BlockingRefs:
         self.raw_device_ptr = served.raw_device_ptr
         self.dlpack = served.dlpack
         self.array_interface = served.array_interface
+        self._late = 0.0  # when displays may wait again
 
     @once
     def xp(self) -> "Namespace[Blocking]":
@@ -280,15 +285,22 @@ class BlockingRefs:
 
         return Numpy(self.xp)
 
-    def preview(self, ref: GpuRef[Any], *, most: int | None = None, wait: bool = False) -> Array | None:
+    def preview(
+        self, ref: GpuRef[Any], *, most: int | None = None, wait: bool = False, within: float | None = None
+    ) -> Array | None:
         """The first elements of a ref that has its values, as many as the device's ``preview`` allows."""
         allowed = self._device.config.preview
         if not allowed or ref.is_stale:
             return None
         limit = most or allowed
         if wait and ref._state != DONE and _size(ref) <= limit:
+            if within is not None and time.monotonic() < self._late:
+                within = 0.0
             try:
-                ref.result()
+                ref.result(within)
+            except AskTimeout:
+                self._late = time.monotonic() + LATE
+                return None
             except (AccelError, TypeError, RuntimeError):  # it has failed, or cannot be waited for here
                 return None
         if ref._state != DONE or (wait and ref.size > limit):

@@ -10,7 +10,17 @@ import warnings
 import pytest
 
 from callboard.cli.serving.command import refused
-from callboard.cli.serving.logs import set_up_logs
+from callboard.cli.serving.logs import add_logs, set_up_logs
+
+
+@pytest.mark.parametrize("text", ["nan", "-1", "inf", "soon"])
+def test_what_is_slow_is_a_number_of_seconds(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_logs(parser)
+    assert parser.parse_args(["--log-slow", "1.5"]).log_slow == 1.5
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--log-slow", text])
+    assert f"--log-slow: '{text}' is not a number of seconds from 0" in capsys.readouterr().err
 
 
 def test_what_python_would_write_to_stderr_is_json_too(
@@ -22,7 +32,7 @@ def test_what_python_would_write_to_stderr_is_json_too(
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setattr(logging, "_warnings_showwarning", None)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    given = argparse.Namespace(verbose=False, log_level="info", log_format="json", access_log=False)
+    given = argparse.Namespace(verbose=False, log_level="info", log_format="json", access_log=False, log_slow=None)
     set_up_logs(given)
     try:
         raise FileNotFoundError("weights.npy")

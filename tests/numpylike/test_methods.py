@@ -91,6 +91,26 @@ def test_a_notebook_shows_a_table_and_a_thumbnail(dev: cb.sync.Device) -> None:
     assert "<img" in colours._repr_html_()
 
 
+def test_round_of_python(dev: cb.sync.Device) -> None:
+    x = dev.np.asarray(numpy.array([1.256, -2.5]))
+    assert float(round(x[0], 2)) == 1.26
+    assert round(x, 1).get().tolist() == [1.3, -2.5]
+    assert (round(x[0]), round(x[1])) == (1, -2)
+    assert isinstance(round(x[0]), int)
+    with pytest.raises(ValueError, match=r"round\(\) of .*: the value of 2 elements is no number"):
+        round(x)
+
+
+def test_reduceat_is_refused_with_what_there_is(dev: cb.sync.Device) -> None:
+    x = dev.np.arange(6.0)
+    with pytest.raises(TypeError, match=r"maximum.reduceat is not on a device: .* operation='max'") as e:
+        dev.np.maximum.reduceat(x, [0, 3])
+    assert "dev.cub.segmented_reduce(x, offsets" in str(e.value)
+    assert dev.cub.segmented_reduce(x, dev.np.array([0, 3, 6]), operation="max").get().tolist() == [2, 5]
+    with pytest.raises(TypeError, match=r"use np.hypot.reduce of each part$"):
+        dev.np.hypot.reduceat(x, [0, 3])
+
+
 def test_a_device_that_is_to_show_nothing_shows_handles() -> None:
     with cb.sync.System() as system, system.device("cpu", isolation="thread", standby=None, preview=0) as dev:
         x = dev.np.arange(3.0).result()

@@ -247,12 +247,27 @@ async def test_in_asyncio_nothing_waits() -> None:
         assert await gpu.scipy.stats.norm.cdf(x).get() == pytest.approx(scipy.stats.norm.cdf(HOST["x"]))
         r = gpu.scipy.stats.pearsonr(x, x * x)
         assert await r.statistic.get() == pytest.approx(scipy.stats.pearsonr(HOST["x"], HOST["x"] ** 2).statistic)
-        with pytest.raises(TypeError, match="pvalue is computed on the host"):
-            _ = r.pvalue
+        assert r[0] is r.statistic
+        for take in (lambda: r.pvalue, lambda: r[1], lambda: tuple(r)):
+            with pytest.raises(TypeError, match="pvalue is computed on the host"):
+                take()
         with pytest.raises(TypeError, match=r"scipy\.ndimage\.label: its number of passes"):
             gpu.scipy.ndimage.label(x)
         with pytest.raises(TypeError, match=r"b is on the device, .* give a list"):
             gpu.scipy.signal.lfilter(x, [1.0], x)
+
+
+def test_statistics_with_probabilities_are_sequences(dev: cb.sync.Device) -> None:
+    x = dev.put(HOST["x"])
+    got, want = dev.scipy.stats.pearsonr(x, x**3), scipy.stats.pearsonr(HOST["x"], HOST["x"] ** 3)
+    assert len(got) == len(want) == 2
+    for index in (0, 1, -1, -2):
+        assert float(got[index]) == pytest.approx(want[index])
+    assert [float(value) for value in got[::-1]] == pytest.approx(want[::-1])
+    assert [float(value) for value in got] == pytest.approx(list(want))
+    assert isinstance(got[:1], tuple)
+    with pytest.raises(IndexError):
+        _ = got[2]
 
 
 def test_the_module_computes_on_the_device_of_the_arrays(dev: cb.sync.Device) -> None:

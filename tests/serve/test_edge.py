@@ -15,6 +15,7 @@ import callboard as cb
 from callboard.patterns.hotswap.errors import SwapFailed
 from callboard.serve import App, BadRequest, HttpError, NotReady, listening
 from callboard.serve.errors import BadModelResult, refusal_of
+from callboard.serve.http import noted as module
 from callboard.serve.http.noted import ACCESS, Noted
 from callboard.serve.http.reports import MOST, Reports
 from callboard.telemetry.logs import JsonLog
@@ -222,8 +223,23 @@ async def test_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
             await http.post(INFER, json=request_of([1]), headers={ID: "a"})
     other, asked = [each for each in caplog.records if each.name == ACCESS]
     assert '"GET /none%0Aline" 404 ' in other.getMessage()
+    assert asked.getMessage().endswith(" ms, request a")
     fields: Any = vars(asked)
     assert (fields["request_id"], fields["status"], fields["model"], fields["seconds"] > 0) == ("a", 500, "m", True)
+
+
+async def test_slow_requests_are_logged_without_the_access_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_slow", module._slow)  # as it was, afterwards
+    async with client_of(failing(ValueError(SECRET))) as http:
+        module.log_slow(3600.0)
+        await http.get("/v2")
+        module.log_slow(0.0)
+        await http.get("/v2", headers={ID: "b"})
+    [slow] = [each for each in caplog.records if each.name == ACCESS]
+    assert slow.levelname == "WARNING"
+    assert slow.getMessage().endswith(" ms, slow, request b")
 
 
 def test_records_as_lines_of_json() -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,11 @@ async def test_a_profile_counts_the_ops_of_its_block(tmp_path: Path) -> None:
         assert {cost.op: cost.calls for cost in profile.ops} == {"blas.gemm": 30, "memory.copy": 1}
         assert sum(cost.share for cost in profile.ops) == pytest.approx(1)
         assert "blas.gemm" in str(profile)
+        assert repr(profile).startswith(f"<Profile of {device.name}: 31 ops, ")
+        assert f"the costliest is {profile.ops[0].op}, " in repr(profile)
+        printed: list[str] = []
+        profile._repr_pretty_(SimpleNamespace(text=printed.append, break_=lambda: printed.append("\n")), False)
+        assert "".join(printed) == str(profile)
         assert "memory.copy" in profile._repr_html_()
         profile.save(tmp_path / "t.pftrace")
         with pytest.raises(RuntimeError, match="make another one"):
@@ -214,6 +220,7 @@ async def test_a_profile_has_no_ops_from_before_its_block(tmp_path: Path, isolat
         async with device.profile() as empty:
             pass
         assert str(empty) == "no ops"
+        assert repr(empty) == f"<Profile of {device.name}: no ops>"
 
 
 def test_a_profile_of_a_blocking_device() -> None:

@@ -71,6 +71,7 @@ async def test_a_lost_context_names_its_device_and_generation(lines: Lines) -> N
     lost = next(each for each in found if "is lost" in each["message"])
     ready = next(each for each in found if "is ready" in each["message"])
     assert (lost["device"], lost["generation"]) == ("cpu:0", 1)
+    assert f"cpu:0: generation 1 (host {pid}) is lost" in lost["message"]  # which of several of this name
     assert (ready["device"], ready["generation"]) == ("cpu:0", 2)
 
 

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 
@@ -104,6 +104,8 @@ REDUCED = {
     "logical_and": "all",
     "logical_or": "any",
 }
+SEGMENTED = {"add": "sum", "multiply": "product", "maximum": "max", "minimum": "min"}
+"""The reductions of segments of a line, in ``dev.cub``."""
 RUNNING = {"add": "cumsum", "multiply": "cumprod"}
 IDENTITIES: dict[str, float] = {
     "add": 0,
@@ -301,6 +303,13 @@ class Ufunc:
             found.append(self(found[-1], lines[at]))
         stacked = np.stack(found, axis=axis) if found else a
         return stacked if out is None else written(np, out, stacked)
+
+    def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> NoReturn:
+        """Refused: its parts may overlap, and each may have another length."""
+        name = self.__name__
+        kernel = SEGMENTED.get(name)
+        other = f", or dev.cub.segmented_reduce(x, offsets, operation={kernel!r})" if kernel else ""
+        raise TypeError(f"np.{name}.reduceat is not on a device: use np.{name}.reduce of each part{other}")
 
     def at(self, a: Any, indices: Any, b: Any = None, /) -> None:
         """``a[indices] = function(a[indices], b)`` in place, each index as often as it occurs; of ``add``: 1-d."""

@@ -5,8 +5,8 @@ distribution of Student's t), so SciPy computes it on the host when it is read, 
 """
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 import numpy
 
@@ -19,8 +19,8 @@ from callboard.scipylike.table import function
 __all__ = ["SignificanceResult"]
 
 
-class SignificanceResult:
-    """A statistic and its probability; unpacks to the two, as SciPy's does.
+class SignificanceResult(Sequence[Any]):
+    """A statistic and its probability: a sequence of the two, as SciPy's is; the second is computed when it is taken.
 
     Attributes:
         statistic: On the device.
@@ -47,6 +47,18 @@ class SignificanceResult:
             )
         values = numpy.asarray(found.get())
         return found._port.services.np.asarray(self._probability(values.astype("f8")).astype(values.dtype))
+
+    def __len__(self) -> int:
+        return 2
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Any, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(getattr(self, name) for name in ("statistic", "pvalue")[index])
+        return getattr(self, ("statistic", "pvalue")[index])
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.statistic, self.pvalue))

@@ -103,8 +103,10 @@ _ROWS = (
         "histogram",
         "seconds",
         OP,
-        "Time of an op on its stream by events of the device, or, without them, from launch to known completion; of a "
-        "resident actor's call, from the method's begin to its end and that of its work; one in 127 is measured.",
+        (
+            "Time of an op on its stream (without events of the device: from its launch to its known completion), of a "
+            "resident actor's call from its begin to its end and that of the work it enqueued; one in 127 is measured."
+        ),
     ),
     # residents
     (

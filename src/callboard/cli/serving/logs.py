@@ -1,7 +1,9 @@
 """The log of ``callboard serve``: its format, its levels, and the access log."""
 
 import argparse
+import contextlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -9,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from callboard.cli.serving.live import ClearingHandler
-from callboard.serve.http.noted import ACCESS
+from callboard.serve.http.noted import ACCESS, log_slow
 from callboard.telemetry.logs import VARIABLE, Concerning, JsonLog
 
 __all__ = ["add_logs", "set_up_logs", "told"]
@@ -35,6 +37,13 @@ def _format() -> str:
     return "json" if os.environ.get(VARIABLE) == "json" else "text"
 
 
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (seconds := float(text)) < math.inf:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!a:.60} is not a number of seconds from 0")
+
+
 def add_logs(parser: argparse.ArgumentParser) -> None:
     """Add the options to the parser."""
     parser.add_argument(
@@ -42,6 +51,12 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: %(default)s")
     parser.add_argument("--access-log", action="store_true", help="log each response")
+    parser.add_argument(
+        "--log-slow",
+        type=_seconds,
+        metavar="SECONDS",
+        help="log each response that took at least so long, as a warning (texts that are streamed take long)",
+    )
     parser.add_argument("--verbose", action="store_true", help="log refused requests too: --log-level debug")
 
 
@@ -67,6 +82,8 @@ def set_up_logs(given: argparse.Namespace, worker: int | None = None) -> None:
     logging.getLogger("callboard").setLevel(level)
     if given.access_log:
         logging.getLogger(ACCESS).setLevel(logging.INFO)
+    if given.log_slow is not None:
+        log_slow(given.log_slow)
 
 
 def told(given: argparse.Namespace) -> Callable[[int, str], object]:

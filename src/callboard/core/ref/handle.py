@@ -12,7 +12,7 @@ from callboard.core.layout import Layout, layout_of
 from callboard.core.mode import Asynchronous, Blocking, Mode
 from callboard.core.operand import Operand
 from callboard.core.ref.allocation import Allocation
-from callboard.core.ref.html import printed, shown
+from callboard.core.ref.html import displayed, printed, shown
 from callboard.core.ref.looping import elements
 from callboard.core.ref.missing import METHODS
 from callboard.core.ref.naming import ABOUT_ARGUMENTS, renamed
@@ -355,6 +355,13 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
     def __str__(self) -> str:
         """As :meth:`__repr__`; of a small array of a blocking device it waits, since printing is a use."""
         return printed(self) or self._told()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """For IPython, which asks the class that has ``__repr__``: :func:`callboard.core.ref.html.displayed`."""
+        for number, line in enumerate(displayed(self).splitlines()):
+            if number:
+                printer.break_()
+            printer.text(line)
 
     def _told(self) -> str:
         state = ("pending", "ready", "failed")[self._state]

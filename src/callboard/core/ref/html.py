@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["html_of", "printed", "shown"]
+from callboard.core.reply import FAILED
+
+__all__ = ["displayed", "html_of", "printed", "shown"]
+
+WAIT = 0.2
+"""Seconds that a notebook, or IPython, waits for a small array of a blocking device."""
 
 CELLS = 20
 """Rows and columns of a table of values."""
@@ -25,8 +30,26 @@ def shown(ref: Any) -> str | None:
     if not ref._port.services.blocking or hasattr(ref.layout, "extents"):  # extents that depend on data would wait
         return None
     values = ref._port.services.preview(ref)
-    if values is None or values.shape != ref.layout.shape:
-        return None
+    return None if values is None or values.shape != ref.layout.shape else _as_numpy(ref, values)
+
+
+def displayed(ref: Any) -> str:
+    """As ``repr``; a small array of a blocking device is computed, and waited for, for ``WAIT`` at most."""
+    values = ref._port.services.preview(ref, wait=True, within=WAIT) if ref._port.services.blocking else None
+    if values is not None:
+        return _as_numpy(ref, values)
+    return f"{ref!r}\n{failure}" if (failure := _failure(ref)) else repr(ref)
+
+
+def _failure(ref: Any) -> str:
+    """The error of a ref whose op has failed; empty if it has not."""
+    if ref._state != FAILED:
+        return ""
+    error = ref._outcome.cause.error(ref._outcome.op)
+    return f"{type(error).__name__}: {error}"
+
+
+def _as_numpy(ref: Any, values: "np.ndarray[Any, Any]") -> str:
     return f"{np.array_repr(values)[:-1]}, device={ref.device!r})"
 
 
@@ -41,23 +64,28 @@ def printed(ref: Any) -> str | None:
 def html_of(ref: Any) -> str:
     """A ref as HTML: shape, dtype and state, and its values: a table, a picture, or the first ones as text.
 
-    Displaying a ref computes nothing and waits for nothing. Values are copied to the host only up to the device's
-    ``preview``, and for a picture.
+    A small array of a blocking device is computed, and waited for, for ``WAIT`` at most. Otherwise, displaying a ref
+    computes nothing and waits for nothing. Values are copied to the host only up to the device's ``preview``, and for a
+    picture.
     """
+    values = ref._port.services.preview(ref, wait=True, within=WAIT) if ref._port.services.blocking else None
     layout = ref.layout
     state = ref._told().rpartition(", ")[2].rstrip(">")
     rows = {"device": ref.device, "state": state}
     known = not hasattr(layout, "extents")  # reading extents that depend on data would wait for them
+    if failure := _failure(ref):
+        rows["error"] = failure
     rows["array"] = repr(layout)
     if known:
         rows["bytes"] = f"{layout.nbytes:,}"
     cells = "".join(f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items())
-    return f"<table>{cells}</table>{_values(ref) if known else ''}"
+    return f"<table>{cells}</table>{_values(ref, values) if known else ''}"
 
 
-def _values(ref: Any) -> str:
+def _values(ref: Any, values: "np.ndarray[Any, Any] | None") -> str:
     picture = _picture(ref) or ""
-    values = ref._port.services.preview(ref)
+    if values is None:
+        values = ref._port.services.preview(ref)
     if values is None:
         return picture
     if values.ndim == 2 and values.size and values.shape == ref.layout.shape and max(values.shape) <= CELLS:

@@ -311,6 +311,10 @@ class ArrayOperators(ArrayMethods, Generic[Mode]):
     def __complex__(self) -> complex:
         return complex(self._single("complex()"))
 
+    def __round__(self, ndigits: int | None = None) -> Any:
+        """``round(x, n)`` is ``np.round(x, n)``; ``round(x)`` of one element is an integer, and waits, like ``int``."""
+        return round(self._single("round()")) if ndigits is None else self._port.services.np.round(self, ndigits)
+
     def __index__(self) -> int:
         number = self._single("index()")
         if isinstance(number, bool) or not isinstance(number, int):

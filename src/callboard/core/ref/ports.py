@@ -42,13 +42,16 @@ class RefServices(Protocol):
     def get(self, ref: "GpuRef[Any]", out: "Array | None") -> Any:
         """The array, or a reply whose value it is, as the mode of the device's refs says."""
 
-    def preview(self, ref: "GpuRef[Any]", /, *, most: int | None = None, wait: bool = False) -> "Array | None":
+    def preview(
+        self, ref: "GpuRef[Any]", /, *, most: int | None = None, wait: bool = False, within: float | None = None
+    ) -> "Array | None":
         """The first values, to be shown; None where none may be copied, or they are not there yet.
 
         Args:
             ref: The array.
             most: The number of values; None takes the device's ``preview``.
             wait: Wait for a small array. None of a larger one.
+            within: Seconds to wait at most.
         """
 
     def remember(self, ref: "GpuRef[Any]", /) -> None:

@@ -68,5 +68,5 @@ class DeviceRefs:
         ref: GpuRef = self._adopt(array) if is_foreign(array) else self._put(array, None, False)
         return ref
 
-    def preview(self, ref: Any, *, most: int | None = None, wait: bool = False) -> None:
+    def preview(self, ref: Any, *, most: int | None = None, wait: bool = False, within: float | None = None) -> None:
         """Return None: values of such a ref must be awaited."""

@@ -193,7 +193,7 @@ class LocalArrays:
         """Id of the actor's stream."""
         return self._port.stream.id
 
-    def preview(self, ref: Any, *, most: int | None = None, wait: bool = False) -> None:
+    def preview(self, ref: Any, *, most: int | None = None, wait: bool = False, within: float | None = None) -> None:
         """Return None: no notebook shows such refs."""
 
     def ordinal(self, generation: int) -> int:

@@ -385,14 +385,14 @@ class DeviceActor(Actor):
             error.__cause__ = cause
         event = Event.BUDGET_SPENT if decision.pause else Event.CONTEXT_LOST
         self._fruitless = 0 if self.state is State.READY or error.starting else self._fruitless + 1
-        lost = self.port.generation
+        lost, pid = self.port.generation, None if old is None else old.pid
         failed = self.port.lose(error, next_generation())
         self.residents.lost()
         self.own.lost()
         self.on_loss(error)
         self.port.losses += 1
         self._enter(event)
-        self.log.lost(lost, failed, error)
+        self.log.lost(lost, failed, error, pid)
         self.ordinals.of(self.port.generation)
         self.events.publish(Lost(lost, error, failed, now))
         if event is Event.BUDGET_SPENT:

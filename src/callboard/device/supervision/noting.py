@@ -33,10 +33,10 @@ class SupervisionLog(logging.LoggerAdapter[logging.Logger]):
         """The newest context is ready."""
         self.warning("%s: generation %d is ready after %.3f s (%s)", self._name, self._ordinals.last, seconds, standby)
 
-    def lost(self, generation: int, failed: int, error: Exception) -> None:
-        """A context is lost. Logged as text: a record must not keep the error's frames, and with them arrays."""
-        number = self._ordinals.of(generation)
-        self.error("%s: generation %d is lost, %d ops failed: %s", self._name, number, failed, str(error))
+    def lost(self, generation: int, failed: int, error: Exception, pid: int | None) -> None:
+        """The context of a host is lost. Logged as text: a record must not keep the error's frames and their arrays."""
+        number = f"{self._ordinals.of(generation)}{'' if pid is None else f' (host {pid})'}"
+        self.error("%s: generation %s is lost, %d ops failed: %s", self._name, number, failed, str(error))
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the fields."""

@@ -1,6 +1,7 @@
 """``Noted``: what is known of the request that a task answers, for its response, the log and the access log."""
 
 import logging
+import math
 import re
 import secrets
 import time
@@ -12,7 +13,7 @@ from callboard.events.kinds import HTTP
 from callboard.events.ring import EVENTS, now
 from callboard.events.tracing import is_sampled
 
-__all__ = ["ACCESS", "REQUEST_ID", "Noted", "new_id", "noted", "parent_of"]
+__all__ = ["ACCESS", "REQUEST_ID", "Noted", "log_slow", "new_id", "noted", "parent_of"]
 
 ACCESS = "callboard.serve.access"
 """The logger of the access log. It is off unless its level is INFO, whatever the level of the loggers above it is."""
@@ -29,6 +30,8 @@ LONGEST = 128
 _access = logging.getLogger(ACCESS)
 if _access.level == logging.NOTSET:  # not configured yet
     _access.setLevel(logging.WARNING)
+
+_slow = math.inf
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -119,17 +122,25 @@ class Noted:
         if ring is not None and trace != parent and (EVENTS.ops or is_sampled(trace)):
             what = self.method, self.status or 500, self.id, self.model or "", self._arrived
             ring.append((next(ring.numbers), now(), HTTP, self.route, *what, trace, parent))
-        if _access.isEnabledFor(logging.INFO):
-            seconds = time.perf_counter() - self._started
+        seconds = time.perf_counter() - self._started
+        slow = seconds >= _slow
+        if _access.isEnabledFor(logging.WARNING if slow else logging.INFO):
             client = self._client[0] if self._client else "-"
             extra = {**self.fields(), "client": client, "seconds": round(seconds, 6)}
-            _access.info(
-                '%s "%s %s" %d %.1f ms', client, self.method, self.path, self.status, seconds * 1e3, extra=extra
+            about = client, self.method, self.path, self.status, seconds * 1e3, "slow, " if slow else "", self.id
+            _access.log(
+                logging.WARNING if slow else logging.INFO, '%s "%s %s" %d %.1f ms, %srequest %s', *about, extra=extra
             )
 
 
 noted: ContextVar[Noted | None] = ContextVar("noted", default=None)
 """The request that this task answers."""
+
+
+def log_slow(seconds: float) -> None:
+    """Have each request that takes so long logged as a warning, with the access log on or off."""
+    global _slow
+    _slow = seconds
 
 
 def new_id() -> str:

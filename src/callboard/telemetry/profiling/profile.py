@@ -63,8 +63,23 @@ class Profile:
         finally:
             file.close()
 
+    def __repr__(self) -> str:
+        ops = self._costs.ops
+        if not ops:
+            return f"<Profile of {self._device.name}: no ops>"
+        calls, seconds = sum(cost.calls for cost in ops), sum(cost.seconds for cost in ops)
+        first = f"the costliest is {ops[0].op}, {ops[0].share:.1%}; print it for the table"
+        return f"<Profile of {self._device.name}: {calls:,} ops, {seconds * 1e3:.3f} ms; {first}>"
+
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """For IPython: the table."""
+        for number, line in enumerate(self.table().splitlines()):
+            if number:
+                printer.break_()
+            printer.text(line)
 
     def _repr_html_(self) -> str:
         return f"{self._costs.picture()}<pre>{self.table()}</pre>"

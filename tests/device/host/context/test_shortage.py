@@ -36,7 +36,16 @@ def no_thread(*_: Any) -> Any:
 def test_what_counts(error: Exception, is_one: bool) -> None:
     short = shortage(error, "this")
     assert (short is not None) == is_one
-    assert short is None or short is error or str(short).startswith("this: the context host has no memory")
+    assert short is None or short is error or str(short).startswith("this: the context host ")
+
+
+def test_a_limit_of_threads_is_not_taken_for_one_of_memory() -> None:
+    thread, memory = shortage(RuntimeError("can't start new thread"), "this"), shortage(MemoryError(), "this")
+    assert "can start no thread" in str(thread)
+    assert "ulimit -u, the cgroup's pids.max" in str(thread)
+    assert "no memory" not in str(thread)
+    assert "has no memory" in str(memory)
+    assert "ulimit -u" not in str(memory)
 
 
 class Line(Kept):

@@ -166,7 +166,7 @@ class Unanswered:
     def unretrieved(self, cause: Cause) -> None:
         """A cause is dropped, none of whose failures has been seen. Any thread, also inside a garbage collection.
 
-        Ops that are in flight may read what its ops did not write, and fail from it: then they report it, or are awaited.
+        Ops that are in flight may read what its ops did not write, and fail from it: they report it, or are awaited.
         """
         if isinstance(cause, _OfOps) and self.entries:
             self._causes.pop(cause.root, None)  # being finalised, it would not be reported a second time

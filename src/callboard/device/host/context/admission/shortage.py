@@ -26,8 +26,13 @@ def shortage(error: BaseException, what: str) -> OutOfMemory | None:
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         or (isinstance(error, RuntimeError) and NO_THREAD in str(error))
     ):
-        text = f"{what}: the context host has no memory: {type(error).__name__}: {error}"
-        short = OutOfMemory(f"{text}; raise the limit of the process (ulimit -v, cgroup), or free arrays")
+        thread = isinstance(error, RuntimeError)
+        lacks = "can start no thread" if thread else "has no memory"
+        cure = "of threads (ulimit -u, the cgroup's pids.max) or of address space (ulimit -v)"
+        short = OutOfMemory(
+            f"{what}: the context host {lacks}: {type(error).__name__}: {error}; raise the limit "
+            + (f"{cure}, or stop other processes" if thread else "of the process (ulimit -v, cgroup), or free arrays")
+        )
         short.__cause__ = error
         return short
     return None
