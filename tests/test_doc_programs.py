@@ -79,7 +79,12 @@ def test_programs_of_a_page_run(page: str, tmp_path: Path) -> None:
     programs = [program for program in PROGRAMS if program.page == page]
     done = run({program.name: program.source for program in programs}, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    for unseen in (
+        "Exception ignored",
+        "Exception in thread",
+        "never retrieved",
+    ):  # failures that are logged may be there
+        assert unseen not in done.stderr
     *outputs, rest = done.stdout.split(SEPARATOR)
     assert rest == ""
     for program, printed in zip(programs, outputs, strict=True):

@@ -46,7 +46,12 @@ def test_example_runs(path: Path, device: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert "Traceback" not in done.stderr
+    for unseen in (
+        "Exception ignored",
+        "Exception in thread",
+        "never retrieved",
+    ):  # failures that are logged may be there
+        assert unseen not in done.stderr
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
