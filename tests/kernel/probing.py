@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from tests.kernel import attention_probes, blas_probes, cutlass_probes, dnn_probes
+from tests.kernel import attention_probes, blas_probes, cutlass_probes, dnn_probes, engine_probes
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import AccelError
@@ -25,7 +25,13 @@ from callboard.kernel.sparse_lt.structured import FACTORS, StructuredRef, compre
 
 __all__ = ["accepted", "accepts", "dtype_of", "messages_of"]
 
-PROBES = {**attention_probes.PROBES, **blas_probes.PROBES, **cutlass_probes.PROBES, **dnn_probes.PROBES}
+PROBES = {
+    **attention_probes.PROBES,
+    **blas_probes.PROBES,
+    **cutlass_probes.PROBES,
+    **dnn_probes.PROBES,
+    **engine_probes.PROBES,
+}
 
 EXTENT = 32
 """Tensor cores take multiples of it, also in structured matrices."""

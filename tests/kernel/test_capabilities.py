@@ -9,6 +9,7 @@ from callboard.kernel import ipc, managed
 from callboard.kernel.array import Arange
 from callboard.kernel.blas import Dotc, Gemm, GemmGrouped, Hemm, Rot, Trsm
 from callboard.kernel.dnn import DropoutMask
+from callboard.kernel.engine import Release
 from callboard.kernel.fft import Fft, FftPlanMany, FftPlanManyInPlace, Irfft, IrfftOverwrite, Rfft
 from callboard.kernel.memory import Empty, Upload
 from callboard.kernel.nvrtc import Launch
@@ -71,7 +72,7 @@ def test_what_only_column_major_products_take_is_found() -> None:
 
 @pytest.mark.parametrize("op", ops_of("cpu"), ids=lambda op: op.__name__)
 def test_a_message_tells_the_dtype_that_it_is_counted_by(op: type[Op[object, object]]) -> None:
-    makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch, DropoutMask)
+    makes = (Arange, Empty, ipc.Empty, ipc.OpenMemHandle, managed.Allocate, Launch, DropoutMask, Release)
     nothing = op in makes or info_of(op).library in ("collective", "event")
     found = [(dtype, message) for dtype in DTYPES.values() for message in itertools.islice(messages_of(op, dtype), 1)]
     assert found

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import msgspec
 
-from callboard.core.dtype import DTYPES
+from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
 from callboard.core.layout import BoundedExtent, layout_of
 from callboard.core.op import Op, Outputs, StructOutputs
@@ -51,6 +51,8 @@ class Build(Op[TrtActor, GpuRef], tag="engine.build"):
         out: Left out: a new array of u8.
     """
 
+    dtypes: ClassVar[tuple[DType, ...] | None] = (DTYPES["u8"],)
+
     model: In
     spec: EngineSpec
     out: Out | None = None
@@ -73,6 +75,7 @@ class Execute(Op[TrtActor, "tuple[GpuRef, ...]"], tag="engine.execute"):
     """
 
     returns = ("outs",)
+    dtypes: ClassVar[tuple[DType, ...] | None] = (DTYPES["u8"],)
 
     model: In
     spec: EngineSpec
