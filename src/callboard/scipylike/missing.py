@@ -5,6 +5,42 @@ from collections.abc import Mapping
 __all__ = ["LEFT_OUT", "left_out"]
 
 LEFT_OUT: Mapping[str, tuple[str, str]] = {
+    "systems and factors have names of their own": (
+        "dev.np.linalg and dev.solver",
+        "linalg",
+    ),
+    "transforms have names of their own": (
+        "dev.np.fft and dev.fft",
+        "fft",
+    ),
+    "matrices of a device are made of their parts": (
+        "dev.sparse, and dev.solver.sparse_factor to solve with them",
+        "sparse",
+    ),
+    "work of the host, step by step; not built": (
+        "SciPy with x.get()",
+        "optimize interpolate integrate spatial cluster",
+    ),
+    "a few numbers of a whole image; not built": (
+        "sums of np with indices of np.meshgrid, or scipy.ndimage with x.get()",
+        "ndimage.center_of_mass ndimage.extrema ndimage.histogram",
+    ),
+    "the least and the greatest of neighbours": (
+        "ndimage.minimum_filter and ndimage.maximum_filter (of a mask as u8)",
+        "ndimage.binary_erosion ndimage.binary_dilation ndimage.grey_erosion ndimage.grey_dilation",
+    ),
+    "a search whose results the values decide; not built": (
+        "np.nonzero of comparisons with shifted slices, or scipy.signal with x.get()",
+        "signal.find_peaks signal.argrelextrema signal.argrelmax signal.argrelmin",
+    ),
+    "products of two axes": (
+        "signal.fftconvolve, or ndimage.convolve",
+        "signal.convolve2d signal.correlate2d",
+    ),
+    "an order of the values": (
+        "np.percentile, np.unique with counts, or scipy.stats with x.get()",
+        "stats.iqr stats.mode",
+    ),
     "a design of filters: a few numbers, which the host makes": (
         "scipy.signal, whose coefficients the filters here take",
         "signal.butter signal.cheby1 signal.cheby2 signal.ellip signal.bessel signal.firwin signal.freqz",

@@ -25,7 +25,7 @@ def names(section: str) -> set[str]:
 
 def unknown(section: str, name: str) -> AttributeError:
     """The error for a name that a part lacks: the reason and what to use instead, or the nearest name."""
-    found = left_out().get(f"{section}.{name}")
+    found = left_out().get(f"{section}.{name}".lstrip("."))
     own = f"scipy.{section}" if section else "dev.scipy"
     if found is None:
         return unknown_name(f"{own} has no {name!r} on a device", name, names(section))
