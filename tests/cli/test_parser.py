@@ -143,7 +143,9 @@ except SystemExit:
     print(sorted(name for name in sys.modules if name.startswith(("callboard.cli.", "callboard.serve"))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
-    assert done.stdout.splitlines()[-1] == "['callboard.cli.new_library', 'callboard.cli.parser']"
+    assert done.stdout.splitlines()[-1] == str(
+        ["callboard.cli.new_library", "callboard.cli.parser", "callboard.cli.parts", "callboard.cli.parts.streams"]
+    )
 
 
 def test_each_command_has_the_name_by_which_it_is_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """The table of ``docs/guides/supervision.md``: each row is provoked, and what happens is compared with what it says."""
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -91,6 +92,7 @@ async def stopping(dev: cb.Device) -> None:
     await actor.call(Model.fail, False)
 
 
+BEING_SET_UP = "a context is lost while resident actors are set up"
 LOST = {"kill_at": 2}
 HALF = {"max_restarts": 0, "on_exhausted": "half_open", "within": 0.01}
 ROWS: dict[
@@ -170,8 +172,36 @@ async def test_missing_packages() -> None:
     assert cells == tuple(TABLE["the backend's packages are missing in the host"])
 
 
+class Ending(cb.ResidentActor):
+    """Ends the process the first time that it is set up."""
+
+    def __init__(self, struck: str) -> None:
+        self.struck = Path(struck)
+
+    def setup(self, context: cb.HostContext) -> None:
+        if not self.struck.exists():
+            self.struck.touch()
+            os._exit(1)
+
+    def answer(self) -> int:
+        return 42
+
+
+async def test_a_setup_that_ends_the_process(tmp_path: Path) -> None:
+    supervisor = Noting(max_restarts=0)  # so what is counted would stop the device
+    async with asyncio.timeout(BOUND), cb.System("table") as system:
+        dev = await system.device("cpu", isolation="process", standby=None, supervisor=supervisor)
+        actor = dev.actor_of(cb.Props(Ending, str(tmp_path / "struck")))
+        with pytest.raises(cb.ContextPoisoned) as caught:
+            await actor.call(Ending.answer)
+        assert await actor.call(Ending.answer) == 42
+        asked_for, decided = supervisor.last
+        cells = asked_for, f"{decided}, not counted", f"`{type(caught.value).__name__}`", "gets another context"
+    assert cells == tuple(TABLE[BEING_SET_UP])
+
+
 def test_the_table_has_no_other_row() -> None:
-    assert {*ROWS, "the backend's packages are missing in the host"} == set(TABLE)
+    assert {*ROWS, BEING_SET_UP, "the backend's packages are missing in the host"} == set(TABLE)
 
 
 def test_the_methods_are_explained_with_all_that_they_may_return() -> None:

@@ -240,8 +240,14 @@ class HostActors:
         """Note that the actor has tried to make and prepare its first instance."""
         self.post(lambda: self.rehearsals.prepared(actor))
 
-    def post_event(self, actor: ActorThread, event: str, error: FailureMessage | None = None) -> None:
-        self.post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
+    def post_event(
+        self, actor: ActorThread, event: str, error: FailureMessage | None = None, *, at_once: bool = False
+    ) -> None:
+        """Tell the application of an event; ``at_once``: before this returns, ahead of what has been posted."""
+        if at_once:
+            self.channel.send(ActorEvent(actor.id, event, error))
+        else:
+            self.post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
 
     def post_room_wanted(self, item: Item, nbytes: int) -> None:
         self.post(lambda: self.channel.send(RoomWanted(item.message.id, nbytes)))

@@ -95,6 +95,7 @@ class Instance:
         Returns:
             Why it failed; None on success, or where the actor is to end.
         """
+        at_once = event == "ready"  # before a call, which may end the process
         while True:
             try:
                 self.make()
@@ -116,8 +117,9 @@ class Instance:
                 cause = self.drop_after(e)
                 if cause is not None or self._thread.stopping:
                     return cause
+                at_once = False  # behind what was posted of the restart
             else:
-                self._host.post_event(self._thread, event)
+                self._host.post_event(self._thread, event, at_once=at_once)
                 return None
 
     def is_lost(self, error: BaseException) -> bool:
