@@ -50,7 +50,7 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def send(self, message: Plain) -> None:
-        """Queue a message and send as much as the line takes; never blocks. Any thread.
+        """Queue a message and send as much as the line takes; never blocks. Any thread, unless it is ``on_loop``.
 
         Raises:
             ValueError: A process's message is longer than a frame may be.

@@ -243,8 +243,8 @@ class HostActors:
     def post_event(
         self, actor: ActorThread, event: str, error: FailureMessage | None = None, *, at_once: bool = False
     ) -> None:
-        """Tell the application of an event; ``at_once``: before this returns, ahead of what has been posted."""
-        if at_once:
+        """Tell the application of an event; ``at_once``: before this returns, unless both are one process's loop."""
+        if at_once and not self.channel.on_loop:
             self.channel.send(ActorEvent(actor.id, event, error))
         else:
             self.post(lambda: self.channel.send(ActorEvent(actor.id, event, error)))
