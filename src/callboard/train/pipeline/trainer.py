@@ -111,7 +111,12 @@ class PipelineParallelTrainer(Trainer):
         self._plan = Plan(pipeline_schedule, micro_batch_size, trim, loss)
 
     def _participants(self, job: Job) -> Crew:
-        return Crew(Assigned(job, *self._cut, splits=self._plan.schedule == "zero-bubble"), self._plan)
+        at, models, last = self._cut
+        given = None if models is None else [self._files.of(model) for model in models]
+        return Crew(Assigned(job, at, given, last, splits=self._plan.schedule == "zero-bubble"), self._plan)
+
+    def _models(self) -> Sequence[Any]:
+        return super()._models() if self._cut[1] is None else self._cut[1]
 
 
 def _models(model: Any, split: object, stages: object) -> list[Any] | None:

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,6 +27,7 @@ from callboard.train.replicas.participants import Participants
 from callboard.train.replicas.rates import Rates
 from callboard.train.replicas.replica import Update
 from callboard.train.replicas.snapshots import Snapshots
+from callboard.train.running.modelfiles import ModelFiles
 from callboard.train.running.sampling import Cursor
 from callboard.train.running.schedule import Schedule
 from callboard.train.states import Kept, State
@@ -81,6 +83,7 @@ class Steps(Handle):
         self._not_finite = not_finite
         self._snapshots = Snapshots(snapshot_every)
         self._members: Participants[Any] | None = None
+        self._files = ModelFiles()
         self._lock = asyncio.Lock()
         self._done = self._updates = 0
         self._skipped = 0
@@ -91,10 +94,16 @@ class Steps(Handle):
         """Those that take steps, of no device yet."""
         raise NotImplementedError
 
+    def _models(self) -> Sequence[Any]:
+        """The modules, or functions that give them, that the hosts get."""
+        return [self._job.model]
+
     async def __aenter__(self) -> Self:
         try:
             devices = await self._opened.open()
-            members = self._members = self._participants(self._job.for_hosts(threads(devices)))
+            await asyncio.to_thread(self._files.write, self._models(), devices)
+            job = replace(self._job.for_hosts(threads(devices)), model=self._files.of(self._job.model))
+            members = self._members = self._participants(job)
             await members.change(devices)
             await self._until_agreed(members)
             await self._follow(members, 0)
@@ -117,6 +126,7 @@ class Steps(Handle):
         if members is not None:
             await members.close()
         await self._opened.close()
+        await asyncio.to_thread(self._files.close)
 
     @property
     def devices(self) -> tuple[Device, ...]:
