@@ -49,7 +49,7 @@ PREVIEW = 1.0
 """Seconds that a notebook waits for the values of a ref that has been computed."""
 
 LATE = 1.0
-"""Seconds after a display that has waited in vain, in which others do not wait: it may be of a list of refs."""
+"""Seconds for which displays do not wait after one that waited too long: a list of refs may be displayed."""
 
 
 class DeviceBase(DeviceApi[Blocking]):

@@ -131,7 +131,7 @@ async def test_the_cause_is_found_among_actors_that_are_set_up_at_once(gates: Ca
         crash.open_for_good()
         lost: Any = await anext(events)
         assert set(lost.error.starting) == {"innocent", "bad"}
-        await slow.let_through()  # nobody is there any more
+        await slow.let_through()  # its caller has gone
         await slow.let_through()
         await innocent.ready()
         slow.open_for_good()
@@ -172,7 +172,7 @@ async def test_a_suspect_that_waits_can_be_stopped(gates: Callable[[str], Gate])
         await first.reached()
         await second.reached()
         assert (await killed(dev)).starting == ("one", "two")
-        await first.let_through()  # nobody is there any more
+        await first.let_through()  # its caller has gone
         await first.reached()  # its setup alone, while `two` waits
         await two.stop_and_wait()
         await first.let_through()
