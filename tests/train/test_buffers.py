@@ -41,8 +41,10 @@ async def test_steps_that_a_loss_repeats_have_the_batches_of_their_calls() -> No
         settings = {**SETTINGS, "not_finite": "roll_back"}  # all steps are since the first snapshot
         async with cb.DataParallelTrainer(mlp, devices=[device], **settings) as training:
             disturbed = await refilled(training, data, lost=3)
+        assert device.health().restarts == 1
     assert [(one.loss, one.grad_norm) for one in disturbed] == [(one.loss, one.grad_norm) for one in calm]
-    assert [one.repeats for one in disturbed] == [0, 0, 0, 1, 0]
+    assert sum(one.repeats for one in disturbed[:3]) == 0
+    assert sum(one.repeats for one in disturbed) <= 1  # in the step, or in the next one if it had been done
 
 
 class Filling(torch.utils.data.IterableDataset[Any]):
