@@ -70,7 +70,7 @@ async def test_a_loss_repeats_steps_with_their_sizes(kind: Any) -> None:
                     os.kill(pid, signal.SIGKILL)
 
             disturbed = await training.fit((X, Y), epochs=8, on_step=kill, **RUN)
-    assert sum(one.repeats for one in disturbed.steps) + device.generation > 1
+    assert sum(one.repeats for one in disturbed.steps) + device.health().ordinal > 1
     assert numbers(disturbed) == numbers(calm)
 
 

@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.train.training_lab import batches, mlp, plain
 
 import callboard as cb
+from callboard.train.pipeline.crew import Crew
 from callboard.train.pipeline.schedules.tables import SCHEDULES
+from callboard.train.pipeline.values import Value
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -225,6 +228,27 @@ async def test_a_step_that_fails_or_is_skipped_leaves_everything(pair: list[cb.D
             await training.step(((x, x), y))
 
 
+async def test_a_failed_copy_between_stages_is_what_the_step_raises(
+    pair: list[cb.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, beside = batches(2, 18), Crew.beside
+
+    def failing(crew: Crew, given: Any, stage: int) -> Value:
+        value = beside(crew, given, stage)
+        if stage == 0:
+            return value
+        bad: Any = pair[1].solver.cholesky(pair[1].full((8, 8), -1.0))
+        return msgspec.structs.replace(value, array=bad)
+
+    async with trainer(pair, mlp, stages=2, pipeline_schedule="1f1b") as training:
+        first = await training.step(data[0])
+        monkeypatch.setattr(Crew, "beside", failing)
+        with pytest.raises(cb.NumericalError, match="positive definite"):
+            await training.step(data[1])
+        monkeypatch.undo()
+        assert (await training.step(data[1])).step == first.step + 1
+
+
 async def test_a_resumed_run_has_the_same_bits_with_other_stages(pair: list[cb.Device], tmp_path: Path) -> None:
     data = batches(6, 8)
     adam = {"optimizer": cb.OptimizerKind.AdamW(lr=0.01), "micro_batch_size": 4}
@@ -319,7 +343,7 @@ async def test_a_killed_stage_changes_no_number(pair: list[cb.Device]) -> None:
             disturbed, _ = await losing(training, data, {3: (1, 40)})
             found = await training.state_dict()
     assert disturbed == calm
-    assert devices[1].generation > 1  # a loss that only the snapshot after a step meets repeats no step of the figures
+    assert devices[1].health().ordinal > 1  # a loss that only the snapshot after a step meets repeats no step of the figures
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 

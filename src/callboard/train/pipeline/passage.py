@@ -52,6 +52,7 @@ class Passage:
         self._last = len(crew.placed) - 1
         self._split = any(action.kind is Kind.INPUT for row in table for action in row)
         self._made: dict[Action, asyncio.Future[Reply[Any]]] = {}
+        self._calls: list[Reply[Any]] = []  # in their order
         self._held: list[deque[tuple[Reply[Any], list[Any]]]] = [deque() for _ in table]
         self._used: dict[tuple[int, int], list[Any]] = {}
 
@@ -65,23 +66,33 @@ class Passage:
         tasks = [asyncio.ensure_future(self._drive(rank)) for rank in range(len(self._table))]
         try:
             await asyncio.gather(*tasks)
-        except BaseException:  # also a cancelled step ends its tasks
+        except BaseException as error:  # also a cancelled step ends its tasks
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if isinstance(error, Exception):
+                await self._first_to_fail()
             raise
         finally:
             for made in self._made.values():
                 if not made.done():
                     made.cancel()
 
+    async def _first_to_fail(self) -> None:
+        """Raise what failed first: a call fails after those that it needs, but may be the first that was awaited."""
+        ended = await asyncio.gather(*map(_ended, self._calls))
+        for error in filter(None, ended):
+            raise error
+
     async def _drive(self, rank: int) -> None:
         worker, held = self._crew.actors[rank], self._held[rank]
         replies: list[Reply[Any]] = [worker.call(Worker.begin, *self._begin)]
+        self._calls.append(replies[0])
         for action in self._table[rank]:
             reply = await self._call(worker, action)
             self._of(action).set_result(reply)
             replies.append(reply)
+            self._calls.append(reply)
             while held and held[0][0].done():
                 held.popleft()
         for reply in replies:
@@ -133,3 +144,12 @@ class Passage:
         )
         self._used[stage, micro] += [*of_outputs, *of_inputs]
         return worker.call(Worker.backward, kind is Kind.INPUT, stage, micro, of_outputs, of_inputs)
+
+
+async def _ended(call: Reply[Any]) -> Exception | None:
+    """What a call failed with, when it has ended."""
+    try:
+        await call
+    except Exception as error:
+        return error
+    return None

@@ -5,10 +5,12 @@ them. The application ends it for all when one is lost, so none waits for anothe
 """
 
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.errors import LibraryError, WorldLost
+from callboard.kernel.collective.library import JOINING
 from callboard.kernel.collective.part import Part, ReduceOp, Step
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ __all__ = ["Exchange"]
 
 ALONE = 0
 """A number that no world has."""
+
+LOOK, LOOKS = 0.01, 6000
+"""Seconds between two looks whether one alone has connected, and how many at most: NCCL takes a second for it."""
 
 
 class Exchange:
@@ -73,7 +78,12 @@ class Exchange:
         Args:
             x: Some tensor of the device.
         """
-        self.join([self.offer(ALONE, 0, 1)])
+        state = self.join([self.offer(ALONE, 0, 1)])
+        for _ in range(LOOKS):
+            if state != JOINING:
+                break
+            time.sleep(LOOK)
+            state = self.look()
         self._call_of([Step("all_reduce", op="sum", both=0)], inouts=(x,))
         self.wait()
         self._device.collective.leave(world=ALONE)

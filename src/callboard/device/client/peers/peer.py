@@ -93,7 +93,10 @@ class Peer:
                 return staged_copy(source, self, ref, out, route)
             borrowed = self._borrowed.setdefault(source, Borrowed(source, self, here=how == "address"))
         borrowed.lender.start()
-        packed: GpuRef[Any] = ref if ref.layout.contiguous else source.port.submit(Copy(src=ref), further=True)
+        there = borrowed.lender.here or not ref.allocation.foreign  # no other process opens memory of other packages
+        packed: GpuRef[Any] = (
+            ref if ref.layout.contiguous and there else source.port.submit(Copy(src=ref), further=True)
+        )
         return LentCopy(source, self, borrowed.lender, packed, route).begin(out)
 
     def _empty(self, source: "Peer", ref: GpuRef[Any], out: GpuRef[Any] | None, route: str) -> GpuRef[Any]:
