@@ -13,6 +13,7 @@ from tests.multi_device.copies_lab import BOUND, Slow, kill, numbers, pair
 from tests.together import together
 
 import callboard as cb
+from callboard.device.client.peers import peer
 from callboard.device.client.staging import windows
 
 pytestmark = pytest.mark.leaves_nothing
@@ -190,3 +191,11 @@ async def test_many_at_once_from_threads() -> None:
         for start, refs in zip((0, 100, 200), found, strict=True):
             for i, ref in enumerate(refs):
                 np.testing.assert_array_equal(await ref.get(), numbers() + start + i)
+
+
+async def test_a_source_that_cannot_be_shared_fails_its_copy_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "_route", lambda source, target: "handle")  # as on GPUs; a CPU's memory has none
+    async with pair("process", "process") as (a, b), asyncio.timeout(BOUND):
+        for _ in range(5):  # nothing else is asked of the source meanwhile
+            with pytest.raises(cb.UnsupportedOp, match="the source failed: CpuDevice shares no memory"):
+                await a.put(numbers()).to(b)

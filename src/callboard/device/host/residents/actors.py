@@ -406,7 +406,7 @@ class HostActors:
         """Decide calls that waited for completions, once the context has settled; True if ops may be launched."""
         launched = self.stage is not None and self.stage.endings.settle()
         for holder in self._holders:
-            launched = holder.advance() or launched
+            holder.advance()
         self._leaving = [timeline for timeline in self._leaving if not self._has_left(timeline)]
         return launched
 

@@ -105,19 +105,16 @@ class Holder:
 
     # -- holding -------------------------------------------------------------------------------------------------------
 
-    def advance(self) -> bool:
-        """Say which calls may use their arrays now; True when some have failed instead."""
+    def advance(self) -> None:
+        """Say which calls may use their arrays now; others fail, when this thread comes to it."""
         waiting, self._waiting = self._waiting, []
-        failed = False
         for item in waiting:
             if not all(block.idle() for block, _ in item.blocks):
                 self._waiting.append(item)
             elif any(source.state == FAILED for source in item.op.sources):
-                failed = True
-                self._host.fail(EndedCall(self, item, b"", [], FailureMessage(item.message.id, "ContextLost", "", {})))
+                self._fail(item, FailureMessage(item.message.id, "ContextLost", "", {}))
             else:
                 self._hold(item)
-        return failed
 
     def _hold(self, item: Item) -> None:
         site, timeline = self._site, self.timeline
@@ -133,13 +130,17 @@ class Holder:
                     where = memory if item.message.body == HERE else self._host.share(memory)
                     regions.append([where, address - memory.address])
             except Exception as e:  # of a driver; a dead context shows at the next poll
-                self._host.fail(EndedCall(self, item, b"", [], described(item.message.id, e)))
+                self._fail(item, described(item.message.id, e))
                 return
         elif item.message.body != FRESH:
             for staged, array, _ in self._copies(item):
                 staged[...] = array
         self._held[item.message.id] = item
         self._host.channel.send(Held(item.message.id, regions))
+
+    def _fail(self, item: Item, failure: FailureMessage) -> None:
+        """As an actor's thread does: whoever calls this may have reported already, and wait for messages next."""
+        self._host.post_ended(EndedCall(self, item, b"", [], failure))
 
     def release(self, message: Release) -> None:
         """The other process does not use the arrays of a call any more."""
