@@ -83,7 +83,7 @@ async def test_a_lost_shard_changes_no_number(monkeypatch: pytest.MonkeyPatch) -
             disturbed = await run(training, {3: 1})
             found = await training.state_dict()
     assert disturbed == calm
-    assert pair[1].health().ordinal > 1  # a loss that only the snapshot after a step meets repeats no step of the figures
+    assert pair[1].health().ordinal > 1  # else only the snapshot behind a step met it
     assert equal(found, expected)
     whole = "5.weight", "3.bias"  # behind dropout of which all shards drew the same
     assert all(torch.equal(models[0][name], models[1][name]) for name in whole)

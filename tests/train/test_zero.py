@@ -175,7 +175,7 @@ async def test_a_lost_device_changes_no_number(devices: list[cb.Device], monkeyp
             disturbed = await killing(training, data, {3: [1]})
             found = await training.state_dict()
     assert numbers(disturbed) == numbers(calm)
-    assert hosts[1].health().ordinal > 1  # a loss that only the snapshot after a step meets repeats no step of the figures
+    assert hosts[1].health().ordinal > 1  # else only the snapshot behind a step met it
     assert same(expected, found)
 
 

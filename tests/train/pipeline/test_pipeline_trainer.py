@@ -343,7 +343,7 @@ async def test_a_killed_stage_changes_no_number(pair: list[cb.Device]) -> None:
             disturbed, _ = await losing(training, data, {3: (1, 40)})
             found = await training.state_dict()
     assert disturbed == calm
-    assert devices[1].health().ordinal > 1  # a loss that only the snapshot after a step meets repeats no step of the figures
+    assert devices[1].health().ordinal > 1  # else only the snapshot behind a step met it
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
