@@ -16,14 +16,19 @@ ARRAYS = "__array__", "__array_interface__", "__dlpack__", "typecode"
 """Attributes of which an array has one."""
 
 
-def as_arrays(batch: Batch, *, copy: bool = False) -> Batch:
+Copy = Callable[[Any, Any], None]
+"""``copy(target, source)`` of two arrays."""
+
+
+def as_arrays(batch: Batch, *, copy: Copy | None = None) -> Batch:
     """The same batch with NumPy arrays in place of tensors and lists of numbers.
 
     A list of arrays or tensors, as a ``DataLoader`` gives them, is read as a tuple.
 
     Args:
         batch: The batch.
-        copy: In memory of their own: the caller may write its next batch where this one is.
+        copy: Copies each array into memory of its own: the caller may write its next batch where this one is. None:
+            no copy is made.
 
     Raises:
         TypeError: It holds something that is no array of numbers; the text says where.
@@ -36,13 +41,13 @@ def is_arrays(value: Any) -> bool:
     return isinstance(value, tuple | list | dict) or any(hasattr(value, name) for name in ARRAYS)
 
 
-def _mapped(value: Any, where: str, copy: bool) -> Any:
+def _mapped(value: Any, where: str, copy: Copy | None) -> Any:
     if isinstance(value, tuple) or _is_row(value):
         return tuple(_mapped(item, f"{where}[{at}]", copy) for at, item in enumerate(value))
     if isinstance(value, dict):
         return {key: _mapped(item, f"{where}[{key!r}]", copy) for key, item in value.items()}
     if hasattr(value, "detach"):  # a tensor of torch
-        value, copy = _of_tensor(value.detach(), where, copy), False
+        value, copy = _of_tensor(value.detach(), where, copy)
     if np.ma.isMaskedArray(value):
         raise TypeError(f"{where} is a masked array, whose mask would be lost; fill it first: {where}.filled(0)")
     try:
@@ -54,7 +59,12 @@ def _mapped(value: Any, where: str, copy: bool) -> Any:
         raise TypeError(f"{where} is {value!r:.60}, of dtype {array.dtype}; pass arrays of numbers")
     if not array.ndim:
         raise TypeError(f"{where} is the single number {value!r:.60}; an array of a batch has an axis for the samples")
-    return array.astype(array.dtype.newbyteorder("="), copy=copy)
+    own = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if copy is None or own is not array:
+        return own
+    target = np.empty_like(own)
+    copy(target, own)
+    return target
 
 
 def _is_row(value: Any) -> bool:
@@ -62,13 +72,15 @@ def _is_row(value: Any) -> bool:
     return isinstance(value, list) and any(getattr(item, "shape", ()) for item in value)
 
 
-def _of_tensor(tensor: Any, where: str, copy: bool) -> Any:
+def _of_tensor(tensor: Any, where: str, copy: Copy | None) -> tuple[Any, Copy | None]:
+    """An array of it, and how it is still to be copied."""
     import torch
 
     dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype  # NumPy has no bf16
     try:
-        own = copy or tensor.is_shared()  # memory of a loader's workers, which have little of it
-        return tensor.to("cpu", dtype, copy=own).numpy()
+        lent = tensor.is_shared()  # memory of a loader's workers, which have little of it
+        own = tensor.to("cpu", dtype, copy=lent and tensor.device.type == "cpu")
+        return own.numpy(), None if own is not tensor else copy
     except (TypeError, RuntimeError) as error:  # a sparse one, one without data, ...
         raise TypeError(f"{where} is a tensor that no array can be made of: {error}") from error
 

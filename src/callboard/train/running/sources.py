@@ -311,7 +311,7 @@ class _Iterable(Source):
 
 def _owned(batches: Iterable[Batch], first: int) -> Iterator[Batch]:
     """The batches from ``first`` on. Several are held at once, and some data fill one array again and again."""
-    return map(partial(as_arrays, copy=True), itertools.islice(batches, first, None))
+    return map(partial(as_arrays, copy=np.copyto), itertools.islice(batches, first, None))
 
 
 class _Bridge:

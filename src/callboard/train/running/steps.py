@@ -17,6 +17,7 @@ from callboard.actors.handles import Handle
 from callboard.core.backend.machine import cores, workers
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
+from callboard.device.client.line.copying import Copier
 from callboard.events.kinds import MARK
 from callboard.events.ring import EVENTS, now
 from callboard.train.batches import Batch, as_arrays, rows_of, tokens_of
@@ -84,6 +85,7 @@ class Steps(Handle):
         self._snapshots = Snapshots(snapshot_every)
         self._members: Participants[Any] | None = None
         self._files = ModelFiles()
+        self._copier = Copier()
         self._lock = asyncio.Lock()
         self._done = self._updates = 0
         self._skipped = 0
@@ -126,6 +128,7 @@ class Steps(Handle):
         if members is not None:
             await members.close()
         await self._opened.close()
+        self._copier.close()
         await asyncio.to_thread(self._files.close)
 
     @property
@@ -155,7 +158,7 @@ class Steps(Handle):
                 step was cancelled.
             DeviceStopped: The last device has stopped for good.
         """
-        return await self.take(as_arrays(batch, copy=True))
+        return await self.take(as_arrays(batch, copy=self._copier.copy))
 
     async def take(self, arrays: Batch) -> StepStats:
         """:meth:`step` with arrays that stay as they are: they are not copied."""
