@@ -93,11 +93,17 @@ async def opened(
 
 
 def main() -> None:
-    given = arguments(__doc__, rounds=5, extend=lambda parser: parser.add_argument("--stages", type=int, default=2))
+    def extend(parser: Any) -> None:
+        parser.add_argument("--stages", type=int, default=2)
+        parser.add_argument("--width", type=int, help="of the layers; by default two widths are measured")
+
+    given = arguments(__doc__, rounds=5, extend=extend)
     kind, size = kind_of(given.device), given.stages
     if kind == "cpu":
         os.environ.setdefault("CALLBOARD_CPU_DEVICES", str(size))
     widths = (256, 1024) if kind == "cpu" else (1024, 4096)
+    if given.width is not None:
+        widths = (given.width,)
     rows, count = (64 * MICRO_BATCHES, 2 if given.quick else 10) if kind == "cpu" else (512 * MICRO_BATCHES, 20)
     record = Record("pipeline_train", given)
     bars: list[Bar] = []
@@ -120,7 +126,7 @@ def main() -> None:
             title = f"a step of {size} stages, {width} wide, {rows} rows"
             found = interleave(subjects, given.rounds, title)
             record[title] = table(title, found, lambda value: f"{value * 1e3:,.1f} ms", "torch")
-            for name, limit in (("processes", 0.97), ("threads", 1.2 if width == widths[0] else 0.95)):
+            for name, limit in (("processes", 0.97), ("threads", 1.2 if width == 256 else 0.95)):
                 ratio = ratios(found, name, "torch")
                 speed = None if ratio is None else 1 / ratio["median"]
                 bars.append(Bar(f"{title}, {name}: speed beside torch", speed, limit, at_least=True))
