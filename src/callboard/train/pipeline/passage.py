@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.core.reply import Reply
 from callboard.device.client.residents.ref import ResidentRef
-from callboard.train.pipeline.messages import Evaluating, Outputs
+from callboard.train.pipeline.messages import Outputs
 from callboard.train.pipeline.plans import MicroBatch
 from callboard.train.pipeline.schedules.actions import Action, Kind, Table
 from callboard.train.pipeline.values import Value
@@ -30,7 +30,7 @@ class Passage:
         micros: The micro-batches.
         step: Number of the step.
         count: Count its operations.
-        evaluating: The table has forward passes only, of this evaluation.
+        metrics: The table has forward passes only, of an evaluation with these, after the step.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class Passage:
         step: int,
         *,
         count: bool = False,
-        evaluating: Evaluating | None = None,
+        metrics: bytes | None = None,
     ) -> None:
         self._crew = crew
         self._table = table
         self._micros = micros
         self._step = step
-        self._begin = count, evaluating
+        self._begin = step - (metrics is None), count, metrics
         self._total = sum(one.weight for one in micros)
         self._last = len(crew.placed) - 1
         self._split = any(action.kind is Kind.INPUT for row in table for action in row)

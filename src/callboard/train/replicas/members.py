@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from callboard.actors.props import Props
 from callboard.core.errors import ContextLost, DeviceStopped, LibraryError
 from callboard.device.client.handle import Device
@@ -99,7 +101,7 @@ class Members(Participants[Replica]):
         if behind:
             donor = next(rank for rank in range(len(done)) if rank not in behind)
             state = await self.actors[donor].call(Replica.state, False)
-            await every(self._give(state, rank) for rank in behind)
+            await every(self._give(state, best, rank) for rank in behind)
         return best
 
     async def _connected(self, states: list[str]) -> None:
@@ -127,11 +129,12 @@ class Members(Participants[Replica]):
         if number is not None:
             end(self.devices, Leave(world=number, reason=reason))
 
-    async def _give(self, state: State, rank: int) -> None:
+    async def _give(self, state: State, done: Update, rank: int) -> None:
         arrays = [ref.to(self.devices[rank]) for ref in state.arrays]
-        await self.actors[rank].call(
-            Replica.load, State(state.step, state.updates, state.structure, arrays, state.dtypes)
-        )
+        await self.actors[rank].call(Replica.load, msgspec.structs.replace(state, arrays=arrays), done)
+
+    async def _updates(self) -> list[Update]:
+        return await every(replica.call(Replica.done) for replica in self.actors)
 
     def _parts(self, batch: Batch) -> list[Batch]:
         """What each replica computes of a batch."""
@@ -150,8 +153,7 @@ class Members(Participants[Replica]):
             raise
         except Exception:  # of the model, on one or on all
             self.doubt()
-            done: list[Update] = await every(replica.call(Replica.done) for replica in self.actors)
-            if all(update.step == number - 1 for update in done):
+            if all(update.step == number - 1 for update in await self._updates()):
                 self.begun = before
             raise
         except BaseException:  # a cancelled step may be done on some

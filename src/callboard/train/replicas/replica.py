@@ -156,7 +156,11 @@ class Replica(ResidentActor):
             total: Weight of the whole batch, see :func:`.weight_of`.
             batch: This replica's samples; may be none.
             rates: The step sizes.
+
+        Raises:
+            ContextLost: This replica has not taken the step before.
         """
+        self._check_follows(step)
         began = time.perf_counter_ns()
         self._restore(step)
         if self._reducer.lent:
@@ -169,6 +173,10 @@ class Replica(ResidentActor):
         self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
         loss, *uses = whole.tolist()
         return Taken(self._updated(step, rates, self._buckets.norm(), share_of(loss, total), uses), micros)
+
+    def _check_follows(self, step: int) -> None:
+        if self.done().step != step - 1:
+            raise ContextLost(f"the device was lost, and has no weights of step {step - 1}")
 
     def _passes(
         self, total: float, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -352,6 +360,8 @@ class Replica(ResidentActor):
             on_host: Copied now, as NumPy arrays; else refs to the arrays themselves.
             weights: With the weights.
         """
+        if self.done().step < 0:
+            raise ContextLost("the device was lost, and has no weights yet")
         begun, _ = self._before
         if begun > self._done.step:  # a step that was not completed has changed running means
             self._restore(begun)
@@ -360,14 +370,19 @@ class Replica(ResidentActor):
         share = self._ctx.host if on_host else self._ctx.ref
         return pack(own, self._done.step, self._updates, share, self._device)
 
-    def load(self, state: State) -> Update:
-        """Take another replica's state."""
+    def load(self, state: State, done: Update | None = None) -> Update:
+        """Take another replica's state.
+
+        Args:
+            state: The state.
+            done: The update after which it is. None: its figures are not known.
+        """
         model, optimizer, rates = unpack(state)
         self._model.load_state_dict(model)
         self._optimizer.load_state_dict(self._own(optimizer))
         self._rates = rates
         self._updates = state.updates
-        self._done = Update(state.step, updates=state.updates)
+        self._done = done or Update(state.step, updates=state.updates)
         self._before = (0, [])
         return self._done
 
