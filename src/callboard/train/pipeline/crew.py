@@ -10,6 +10,7 @@ from callboard.actors.props import Props
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.train.batches import Batch
+from callboard.train.job import Job
 from callboard.train.kinds import share_of
 from callboard.train.pipeline.messages import Assigned, Described, Finished
 from callboard.train.pipeline.passage import Passage
@@ -48,6 +49,9 @@ class Crew(Participants[Worker]):
         self._assigned = assigned
         self._plan = plan
         self._stages: list[Described] = []
+
+    def use(self, job: Job) -> None:
+        self._assigned = replace(self._assigned, job=job)
 
     async def change(self, devices: Sequence[Device]) -> None:
         """Let these devices take part, as many as there are stages at most. Their workers have no state."""
@@ -151,8 +155,7 @@ class Crew(Participants[Worker]):
         actions = table(self._plan.schedule, len(self.devices), len(self.placed), len(micros))
         if metrics is not None:
             actions = [[action for action in row if action.kind is Kind.FORWARD] for row in actions]
-        await Passage(self, actions, micros, number, count=count, metrics=metrics).run()
-        return await every(worker.call(Worker.finish) for worker in self.actors)
+        return await Passage(self, actions, micros, number, count=count, metrics=metrics).run()
 
     def beside(self, given: From, stage: int) -> Value:
         """A value of one stage, where another one can use it: the same memory, or a copy on its device."""

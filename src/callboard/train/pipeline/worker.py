@@ -99,6 +99,17 @@ class Worker(ResidentActor):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
+    def run(self, calls: list[tuple[str, tuple[Any, ...]]]) -> Any:
+        """Several of the following calls in one message; what the last one gives.
+
+        Args:
+            calls: For each the name of the method, and its arguments.
+        """
+        result = None
+        for name, arguments in calls:
+            result = getattr(self, name)(*arguments)
+        return result
+
     def begin(self, after: int, count: bool = False, metrics: bytes | None = None) -> None:
         """Begin a step, from the beginning if it was begun before.
 
@@ -156,7 +167,7 @@ class Worker(ResidentActor):
         given: set[int] = set()
         tensors = [self._input(value, given) for value in args]
         by_name = {name: self._input(value, given) for name, value in named.items()}
-        seeded(seed_of(job.seed, step, number, micro))
+        seeded(seed_of(job.seed, step, number, micro), self._device)
         training = self._metrics is None
         with (
             torch.autocast(self._device.type, torch.bfloat16, enabled=job.precision == "bf16"),

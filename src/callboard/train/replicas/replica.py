@@ -166,7 +166,7 @@ class Replica(ResidentActor):
         if self._reducer.lent:
             self._buckets, self._averages = self._new_buckets()
         self._reducer.begin(self._buckets)
-        seeded(seed_of(self._job.seed, step, self._exchange.rank))
+        seeded(seed_of(self._job.seed, step, self._exchange.rank), self._device)
         loss = self._passes(total, batch, self._reducer.watching)
         micros = (time.perf_counter_ns() - began) // 1000
         whole = self._torch.tensor([loss, *self._trained.uses()], dtype=self._torch.float64, device=self._device)
@@ -229,7 +229,7 @@ class Replica(ResidentActor):
         begun, _ = self._before
         if begun > step:  # a step that was not completed has changed running means
             self._restore(begun)
-        seeded(seed_of(self._job.seed, "evaluation", step))
+        seeded(seed_of(self._job.seed, "evaluation", step), self._device)
         parts = []
         collect = self._collected if self._collects else None
         self._trained.turn(False)

@@ -102,7 +102,7 @@ class TensorShard(Replica):
         self._check_follows(step)
         began = time.perf_counter_ns()
         self._restore(step)
-        seeded(seed_of(self._job.seed, step, -1))
+        seeded(seed_of(self._job.seed, step, -1), self._device)
         loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         norm, uses = self._norm_and_uses()
