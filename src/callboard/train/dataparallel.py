@@ -98,7 +98,7 @@ class DataParallelTrainer(Trainer):
 
     def _participants(self, job: Job) -> Members:
         kind = Replica if self._shard is None else ZeroReplica
-        return Members(Props(kind, job), job.loss, partial=self._shard is not None)
+        return Members(lambda job: Props(kind, job), job, partial=self._shard is not None)
 
     async def set_replicas(self, devices: Sequence[Device | str]) -> None:
         """Train on these devices from the next step on; those that come get the weights of those that stay.

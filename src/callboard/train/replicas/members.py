@@ -1,7 +1,7 @@
 """``Members``: the devices of a trainer, a replica beside each, brought to one state after a loss."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -12,7 +12,8 @@ from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
-from callboard.train.kinds import Loss, weight_of
+from callboard.train.job import Job
+from callboard.train.kinds import weight_of
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
@@ -30,17 +31,21 @@ class Members(Participants[Replica]):
     """The replicas that take part, in the order of their ranks.
 
     Args:
-        props: Makes a replica.
-        loss: Weighs the parts of a batch.
+        make: What makes a replica for a job.
+        job: See :meth:`use`; its loss weighs the parts of a batch.
         partial: Each has the optimizer's state of some parameters only.
     """
 
-    def __init__(self, props: Props[Replica], loss: Loss | None, *, partial: bool = False) -> None:
+    def __init__(self, make: Callable[[Job], Props[Replica]], job: Job, *, partial: bool = False) -> None:
         super().__init__()
-        self._props = props
-        self._loss = loss
+        self._make = make
+        self._props = make(job)
+        self._loss = job.loss
         self._partial = partial
         self._number: int | None = None  # of the communicator that they share
+
+    def use(self, job: Job) -> None:
+        self._props = self._make(job)
 
     async def change(self, devices: Sequence[Device]) -> None:
         self._abort("the devices change")

@@ -12,6 +12,7 @@ from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
+from callboard.train.job import Job
 from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.replica import Update
@@ -78,6 +79,10 @@ class Participants(abc.ABC, Generic[A]):
     def doubt(self) -> None:
         """Something failed: look at every actor again before the next step."""
         self._generations = []
+
+    @abc.abstractmethod
+    def use(self, job: Job) -> None:
+        """Actors that are made from now on train this job."""
 
     @abc.abstractmethod
     async def change(self, devices: Sequence[Device]) -> None:

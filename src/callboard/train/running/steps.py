@@ -101,9 +101,7 @@ class Steps(Handle):
     async def __aenter__(self) -> Self:
         try:
             devices = await self._opened.open()
-            await asyncio.to_thread(self._files.write, self._models(), devices)
-            job = replace(self._job.for_hosts(threads(devices)), model=self._files.of(self._job.model))
-            members = self._members = self._participants(job)
+            members = self._members = self._participants(await self._job_on(devices))
             await members.change(devices)
             await self._until_agreed(members)
             await self._follow(members, 0)
@@ -119,6 +117,15 @@ class Steps(Handle):
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _job_on(self, devices: Sequence[Device]) -> Job:
+        """What the hosts of these devices are told to train.
+
+        Raises:
+            OSError: There is no room for the files of a large module.
+        """
+        await asyncio.to_thread(self._files.write, self._models(), devices)
+        return replace(self._job.for_hosts(threads(devices)), model=self._files.of(self._job.model))
 
     async def close(self) -> None:
         """Stop the actors; close the devices that the trainer has opened. A step that runs fails."""
@@ -188,6 +195,7 @@ class Steps(Handle):
             members = self._training()
             await self._snapshot(members)
             opened = await self._opened.open(devices)
+            members.use(await self._job_on(opened))
             await members.change(opened)
             await self._until_agreed(members)
             await self._opened.close_others()

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from callboard.actors.props import Props
 from callboard.device.client.handle import Device
 from callboard.train.job import Job
 from callboard.train.kinds import Loss, Optimizer
 from callboard.train.tensor.plan import check_plan
-from callboard.train.tensor.shard import TensorShard
 from callboard.train.tensor.shards import Shards
 from callboard.train.trainer import Trainer
 
@@ -83,7 +81,7 @@ class TensorParallelTrainer(Trainer):
         self._plan = plan if isinstance(plan, str) else dict(plan)
 
     def _participants(self, job: Job) -> Shards:
-        return Shards(Props(TensorShard, job, self._plan), job.loss)
+        return Shards(self._plan, job)
 
     @property
     def shard_count(self) -> int:
