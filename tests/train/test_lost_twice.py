@@ -1,10 +1,11 @@
 """A second device that is lost while a first loss is being repaired: the figures are those of an undisturbed run."""
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Generator
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Generator
+from typing import Any, TypeVar
 
 import pytest
 from tests.train.training_lab import batches, dropping
@@ -26,12 +27,14 @@ SETTINGS: Any = {
     "schedule": lambda updates: 1 / (1 + updates / 8),
     "snapshot_every": 3,
 }
+T = TypeVar("T")
 PATIENCE = 120.0
-DONE, BEGUN = True, False
-"""When the first device is lost: all have taken the step, and its answer is lost; or the step is being sent."""
+DONE = "done"
+"""The first device is lost when all have taken the step, with its answer."""
 
-Loss = tuple[bool, str, int]
-"""When the first device is lost; after the answer to which call the second one is (empty: at the same time); which."""
+Loss = tuple[str, str, int]
+"""The call that is being sent when the first device is lost (or :data:`DONE`), the one after whose answer the second one
+is (empty: at the same time), and which that is."""
 
 
 class Gate:
@@ -49,20 +52,21 @@ class Gate:
         self._call = call = ResidentRef.call
         monkeypatch.setattr(ResidentRef, "call", lambda ref, *args, **kwargs: self._passing(call, ref, args, kwargs))
 
-    async def step(self, batch: Any, loss: Loss) -> Any:
-        """A step with two losses."""
+    async def losing(self, work: Coroutine[Any, Any, T], loss: Loss) -> T:
+        """What the trainer gives, with two losses on the way."""
         self._loss, self._answers, self._first, self._second = loss, 0, False, False
-        stats = await asyncio.wait_for(self._trainer.step(batch), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            result = await work
         assert (self._first, self._second) == (True, True), f"{loss}: no such call was made"
         self._loss = None
-        return stats
+        return result
 
     def _passing(self, call: Any, ref: Any, args: Any, kwargs: Any) -> Any:
         name, reply = args[0].__name__, call(ref, *args, **kwargs)
         if self._loss is None:
             return reply
-        done, after, victim = self._loss
-        if not self._first and done is BEGUN and name in ("take", "run"):
+        first, after, victim = self._loss
+        if not self._first and name == first:
             self._first = True
             self._kill(1)
             if not after:
@@ -72,11 +76,11 @@ class Gate:
 
     async def answered(self, name: str) -> None:
         assert self._loss is not None
-        done, after, victim = self._loss
+        first, after, victim = self._loss
         if self._first and not self._second and name == after:
             self._second = True
             await self._lose(victim)
-        elif not self._first and done is DONE and name in ("take", "update"):
+        elif not self._first and first == DONE and name in ("take", "update"):
             self._answers += 1
             if self._answers == 2:
                 self._first = True
@@ -115,14 +119,23 @@ class Passed:
         return result
 
 
-def made(kind: str, devices: Any) -> Any:
+def made(kind: str, devices: Any, **more: Any) -> Any:
     """A trainer of two devices."""
+    settings = {**SETTINGS, **more}
     if kind in ("data", "zero"):
-        return cb.DataParallelTrainer(dropping, devices=devices, shard=None if kind == "data" else "zero1", **SETTINGS)
+        return cb.DataParallelTrainer(dropping, devices=devices, shard=None if kind == "data" else "zero1", **settings)
     if kind == "tensor":
         plan = {"0": "column", "3": "row"}
-        return cb.TensorParallelTrainer(cutting, devices=devices, plan=plan, **SETTINGS)
-    return cb.PipelineParallelTrainer(dropping, devices=devices, stages=2, micro_batch_size=4, **SETTINGS)
+        return cb.TensorParallelTrainer(cutting, devices=devices, plan=plan, **settings)
+    return cb.PipelineParallelTrainer(dropping, devices=devices, stages=2, micro_batch_size=4, **settings)
+
+
+@contextlib.asynccontextmanager
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[cb.Device]]:
+    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
+    opening: Any = {"isolation": "process", "standby": None, "max_restarts": None}
+    async with cb.System() as system:
+        yield [await system.device(f"cpu:{rank}", **opening) for rank in range(2)]
 
 
 def cutting() -> torch.nn.Module:
@@ -141,7 +154,7 @@ def figures(stats: cb.StepStats) -> tuple[Any, ...]:
         ("data", [(DONE, "load", 0), (DONE, "offer", 0)]),
         pytest.param(
             "data",
-            [(BEGUN, "", 0), *((BEGUN, name, 0) for name in ("enter", "offer", "state", "load", "join", "take"))],
+            [("take", "", 0), *(("take", name, 0) for name in ("enter", "offer", "state", "load", "join", "take"))],
             marks=pytest.mark.slow,
         ),
         pytest.param(
@@ -151,27 +164,24 @@ def figures(stats: cb.StepStats) -> tuple[Any, ...]:
         ),
         pytest.param(
             "zero",
-            [(BEGUN, "", 0), *((DONE, name, 0) for name in ("enter", "offer", "load", "join", "take"))],
+            [("take", "", 0), *((DONE, name, 0) for name in ("enter", "offer", "load", "join", "take"))],
             marks=pytest.mark.slow,
         ),
         pytest.param(
             "tensor",
-            [(BEGUN, "", 0), *((DONE, name, 0) for name in ("cut", "offer", "load", "join", "take"))],
+            [("take", "", 0), *((DONE, name, 0) for name in ("cut", "offer", "load", "join", "take"))],
             marks=pytest.mark.slow,
         ),
         pytest.param(
             "pipeline",
-            [(BEGUN, "", 0), *((DONE, name, rank) for name in ("done", "load", "run") for rank in (0, 1))],
+            [("run", "", 0), *((DONE, name, rank) for name in ("done", "load", "run") for rank in (0, 1))],
             marks=pytest.mark.slow,
         ),
     ],
 )
 async def test_a_second_loss_changes_no_figure(kind: str, losses: list[Loss], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CALLBOARD_CPU_DEVICES", "2")
     data = batches(2 * len(losses) + 2, 7)
-    async with cb.System() as system:
-        opening: Any = {"isolation": "process", "standby": None, "max_restarts": None}
-        devices = [await system.device(f"cpu:{rank}", **opening) for rank in range(2)]
+    async with pair(monkeypatch) as devices:
         async with made(kind, devices) as calm:
             expected = [figures(await calm.step(batch)) for batch in data]
             weights = await calm.state_dict()
@@ -179,11 +189,64 @@ async def test_a_second_loss_changes_no_figure(kind: str, losses: list[Loss], mo
             gate, found = Gate(disturbed, monkeypatch), []
             for at, batch in enumerate(data):
                 lost = at % 2 and at // 2 < len(losses)
-                stats = await (gate.step(batch, losses[at // 2]) if lost else disturbed.step(batch))
+                stats = await (gate.losing(disturbed.step(batch), losses[at // 2]) if lost else disturbed.step(batch))
                 found.append(figures(stats))
                 assert len(stats.replica_micros) in (0, 2)
             after = await disturbed.state_dict()
     assert found == expected
+    assert all(torch.equal(after[name], value) for name, value in weights.items())
+
+
+def hits(outputs: Any, targets: Any) -> Any:
+    return (outputs.argmax(1) == targets).double().mean()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "kind, first, names",
+    [
+        ("data", "evaluate", ["enter", "offer", "load", "evaluate"]),
+        ("tensor", "evaluate", ["cut", "load", "evaluate"]),
+        ("pipeline", "run", ["done", "load", "run"]),
+    ],
+)
+async def test_a_second_loss_changes_no_evaluation(
+    kind: str, first: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, held_out = batches(2, 7), batches(3, 5)[2]
+    settings: Any = {"batch_size": 5, "metrics": {"hits": hits}}
+    async with pair(monkeypatch) as devices, made(kind, devices) as trainer:
+        for batch in data:
+            await trainer.step(batch)
+        expected = await trainer.evaluate(held_out, **settings)
+        gate = Gate(trainer, monkeypatch)
+        for name in names:
+            found = await gate.losing(trainer.evaluate(held_out, **settings), (first, name, 0))
+            assert (found.step, found.loss, found.metrics) == (expected.step, expected.loss, expected.metrics), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind, names", [("data", ["offer", "load"]), ("tensor", ["cut", "load"])])
+async def test_a_second_loss_while_updates_are_rolled_back(
+    kind: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (x, y), *good = batches(2 + len(names), 7)
+    bad = x * float("inf"), y
+    settings: Any = {"not_finite": "roll_back", "snapshot_every": 100}
+    async with pair(monkeypatch) as devices:
+        async with made(kind, devices, **settings) as calm:
+            expected = [figures(await calm.step(batch)) for each in good for batch in (each, bad)]
+            weights = await calm.state_dict()
+        async with made(kind, devices, **settings) as disturbed:
+            gate, found = Gate(disturbed, monkeypatch), []
+            for batch, name in zip(good, ["", *names], strict=True):
+                found.append(figures(await disturbed.step(batch)))
+                step = disturbed.step(bad)
+                found.append(figures(await (gate.losing(step, ("load", name, 0)) if name else step)))
+            after = await disturbed.state_dict()
+    assert repr(found) == repr(expected)  # NaN equals itself
     assert all(torch.equal(after[name], value) for name, value in weights.items())
 
 

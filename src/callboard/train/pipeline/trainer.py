@@ -55,7 +55,7 @@ class PipelineParallelTrainer(Trainer):
         split: Names of the modules with which the stages after the first one begin, in the order of their calls.
         stages: Number of stages, cut so that each has about as many weights; None: one for each device, two with
             ``"interleaved"``. A device may have several.
-        pipeline_schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``, see
+        pipeline_schedule: ``"gpipe"``, ``"1f1b"``, ``"eager-1f1b"``, ``"interleaved"`` or ``"zero-bubble"``, see
             :func:`.simulate_pipeline`.
         micro_batch_size: Samples of a micro-batch; the last one may have fewer. None: four micro-batches for each
             device.

@@ -56,6 +56,7 @@ class Worker(ResidentActor):
         self._loss_of = None if job.loss is None else loss_of(job.loss, self._device)
         self._done = Update(-1)
         self._open = False
+        self._metrics: bytes | None = None
         self._failed: Exception | None = None
         self._loss: Any = 0.0
         self._micros = self._flops = 0
