@@ -206,7 +206,7 @@ class Steps(Handle):
             generations = members.generations
             try:
                 return await self._attempt(members, batch, rates), repeats
-            except Exception as error:
+            except Exception as error:  # raised again unless a loss is the reason
                 if not await _is_loss(error, members, generations):  # it is of the model, the loss or the optimizer
                     error.add_note(f"in step {self._done + 1}, with a batch of {rows_of(batch)} samples")
                     raise
@@ -322,7 +322,7 @@ class Steps(Handle):
             try:
                 await members.load(state)
                 return
-            except Exception as error:
+            except Exception as error:  # raised again unless a loss is the reason
                 if not await _is_loss(error, members, generations):
                     raise
                 self._check_repeat(error, repeats)
@@ -348,7 +348,7 @@ class Steps(Handle):
                 if not members.agreed:
                     await self._agree(members)
                 return await call()
-            except Exception as error:
+            except Exception as error:  # raised again unless a loss is the reason
                 if not await _is_loss(error, members, generations):
                     raise
                 members.doubt()
