@@ -33,8 +33,8 @@ DONE = "done"
 """The first device is lost when all have taken the step, with its answer."""
 
 Loss = tuple[str, str, int]
-"""The call that is being sent when the first device is lost (or :data:`DONE`), the one after whose answer the second one
-is (empty: at the same time), and which that is."""
+"""When the first device is lost: as this call is sent, or :data:`DONE`. After whose answer the second one is; empty: at
+the same time. Which that is."""
 
 
 class Gate:

@@ -13,7 +13,6 @@ from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
 from callboard.train.job import Job
-from callboard.train.kinds import weight_of
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
@@ -32,7 +31,7 @@ class Members(Participants[Replica]):
 
     Args:
         make: What makes a replica for a job.
-        job: See :meth:`use`; its loss weighs the parts of a batch.
+        job: See :meth:`use`.
         partial: Each has the optimizer's state of some parameters only.
     """
 
@@ -40,12 +39,12 @@ class Members(Participants[Replica]):
         super().__init__()
         self._make = make
         self._props = make(job)
-        self._loss = job.loss
+        self._job = job
         self._partial = partial
         self._number: int | None = None  # of the communicator that they share
 
     def use(self, job: Job) -> None:
-        self._props = self._make(job)
+        self._job, self._props = job, self._make(job)
 
     async def change(self, devices: Sequence[Device]) -> None:
         self._abort("the devices change")
@@ -147,8 +146,8 @@ class Members(Participants[Replica]):
 
     async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         """Take a step: each replica computes its part, and makes the same update."""
+        total, parts = self._job.weight_of(batch, rows_of(batch)), self._parts(batch)
         before, self.begun = self.begun, max(self.begun, number)
-        total, parts = weight_of(self._loss, batch, rows_of(batch)), self._parts(batch)
         pairs = zip(self.actors, parts, strict=True)
         calls = (replica.call(Replica.take, number, total, own, rates) for replica, own in pairs)
         try:

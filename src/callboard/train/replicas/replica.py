@@ -15,7 +15,7 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
-from callboard.train.kinds import loss_in, loss_of, optimizer_of, share_of, weight_of
+from callboard.train.kinds import loss_in, loss_of, optimizer_of, share_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.measuring import Measures, added, measured
@@ -153,7 +153,7 @@ class Replica(ResidentActor):
 
         Args:
             step: Number of the step; with that of the replica, it decides the random numbers.
-            total: Weight of the whole batch, see :func:`.weight_of`.
+            total: Weight of the whole batch, see :meth:`.Job.weight_of`.
             batch: This replica's samples; may be none.
             rates: The step sizes.
 
@@ -195,7 +195,7 @@ class Replica(ResidentActor):
             left -= count
             with self._autocast():
                 mean = self._mean_loss(some)
-            weight = weight_of(self._job.loss, some, count)
+            weight = self._job.weight_of(some, count)
             if total and not weight:
                 continue  # all targets are ignored
             watched = nullcontext() if left else last()
@@ -239,7 +239,7 @@ class Replica(ResidentActor):
                     with self._autocast():
                         outputs, targets, loss = self._forward(some)
                         outputs = self._whole_outputs(outputs)
-                        weight = weight_of(self._job.loss, some, count)
+                        weight = self._job.weight_of(some, count)
                         parts.append(measured(metrics, outputs, targets, loss, count, weight, collect))
         finally:
             self._trained.turn(True)
