@@ -5,8 +5,8 @@
     python benchmarks/pipeline_train.py --device cuda --stages 4
 
 A stage has four linear layers of one width; a step has eight micro-batches and an update by SGD. Both compute under
-1F1B; "threads" has the devices in one process, the others are processes. Each subject is measured in turn, in every
-round.
+1F1B; "threads" has the devices in one process, the others are processes. "eager-1f1b" holds up to three micro-batches
+on the first of two devices in place of two. Each subject is measured in turn, in every round.
 """
 
 import asyncio
@@ -116,6 +116,7 @@ def main() -> None:
             for name, isolation, schedule in (
                 ("processes", "process", "1f1b"),
                 ("threads", "thread", "1f1b"),
+                ("eager-1f1b", "process", "eager-1f1b"),
                 ("zero-bubble", "process", "zero-bubble"),
             ):
                 system = runner.run(cb.System(f"pipeline-{name}").__aenter__())

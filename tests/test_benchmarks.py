@@ -114,7 +114,7 @@ def test_training(tmp_path: Path) -> None:
     steps, losses = run(tmp_path, "train_peers")["results"].values()
     assert (set(steps), set(losses)) == ({"ddp", "processes", "threads"}, {"torchrun", "callboard"})
     (steps,) = run(tmp_path, "pipeline_train")["results"].values()
-    assert set(steps) == {"torch", "processes", "threads", "zero-bubble"}
+    assert set(steps) == {"torch", "processes", "threads", "eager-1f1b", "zero-bubble"}
 
 
 @pytest.mark.slow

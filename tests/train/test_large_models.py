@@ -71,6 +71,31 @@ async def test_a_large_module_trains_in_processes(made: Any, monkeypatch: pytest
     assert not files_in(tmp_path), "removed with the trainer"
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("made", [data_parallel, tensor_parallel])
+async def test_a_large_module_follows_from_threads_to_processes(
+    made: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(modelfiles.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(modelfiles, "LARGE", 0)
+    settings: Any = {"optimizer": cb.OptimizerKind.Sgd(lr=0.1), "loss": cb.LossKind.Mse()}
+    async with cb.device("cpu", isolation="thread") as here, cb.device("cpu", isolation="process") as there:
+        async with made(here, **settings) as trainer:
+            expected = [(await trainer.step((X, X))).loss for _ in range(3)]
+        async with made(here, **settings) as trainer:
+            change = getattr(trainer, "set_replicas", None) or trainer.set_devices
+            found = [(await trainer.step((X, X))).loss]
+            assert not files_in(tmp_path)
+            await change([there])
+            found.append((await trainer.step((X, X))).loss)
+            await change([here])
+            await change([there])
+            found.append((await trainer.step((X, X))).loss)
+            assert len(files_in(tmp_path)) == 1
+    assert found == expected
+    assert not files_in(tmp_path)
+
+
 def test_a_module_beyond_the_limit_of_a_message_goes_to_a_file() -> None:
     files = modelfiles.ModelFiles()
     large, small = torch.nn.Linear(2100, 2100), module()  # 17 MB

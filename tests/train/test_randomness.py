@@ -18,7 +18,7 @@ def test_a_model_is_built_without_the_seeds_of_other_devices() -> None:
 
     def step() -> None:
         seeding.set()
-        seeded(seed_of(0, 1, 0))
+        seeded(seed_of(0, 1, 0), torch.device("cpu"))
 
     other = threading.Thread(target=step)
     with building(7):

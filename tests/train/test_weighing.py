@@ -103,6 +103,67 @@ async def test_the_numbers_are_those_of_whole_batches(devices: list[cb.Device], 
     assert abs(evaluation.loss - of_all) < 1e-12
 
 
+def own_loss(outputs: Any, targets: Any) -> Any:
+    """A loss that the trainers do not know, whose mean is over the targets that count."""
+    return nn.functional.cross_entropy(outputs, targets, ignore_index=-100)
+
+
+class GivingLoss(nn.Module):
+    """A model that gives this loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = mlp64()
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return own_loss(self.model(x), y)
+
+
+def counting(batch: Any) -> Any:
+    return (batch[1] != -100).sum()
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    "kind, made, loss",
+    [
+        *((kind, mlp64, own_loss) for kind in (data_parallel, zero, tensor_parallel, pipeline)),
+        (data_parallel, GivingLoss, None),
+    ],
+)
+async def test_a_loss_with_a_divisor_of_its_own(devices: list[cb.Device], kind: Any, made: Any, loss: Any) -> None:
+    torch.manual_seed(0)
+    model = made()
+    inner = model.model if loss is None else model
+    losses, expected = plain(copy.deepcopy(inner), DATA, SGD, own_loss)
+    settings: Any = {"model": model, "optimizer": SGD, "loss": loss, "micro_batch_size": 3, "divisor": counting}
+    async with kind(devices, **settings) as training:
+        steps = [await training.step(batch) for batch in DATA]
+        found = await training.state_dict()
+        evaluation = await training.evaluate(DATA[0], batch_size=3)
+    prefix = "model." if loss is None else ""
+    assert np.allclose([one.loss for one in steps], losses, rtol=0, atol=1e-12)
+    assert all(np.allclose(found[prefix + name], value, rtol=0, atol=1e-12) for name, value in expected.items())
+    inner.load_state_dict(expected)
+    x, y = map(torch.as_tensor, DATA[0])
+    assert abs(evaluation.loss - float(own_loss(inner(x), y).detach())) < 1e-12
+
+
+async def test_divisors_that_cannot_be(devices: list[cb.Device]) -> None:
+    settings: Any = {"model": mlp64, "optimizer": SGD, "loss": own_loss}
+    with pytest.raises(TypeError, match="divisor is 3; pass a function of a batch"):
+        data_parallel(devices, divisor=3, **settings)
+    for kind in (data_parallel, pipeline):
+        async with kind(devices, divisor=lambda batch: float(batch[0][0, 0]), **settings) as training:
+            x, y = DATA[1]
+            before = await training.state_dict()
+            with pytest.raises(ValueError, match=r"divisor gave -1.0 for \d samples"):
+                await training.step((np.full_like(x, -1.0), y))
+            after = await training.state_dict()
+            assert all(torch.equal(after[name], value) for name, value in before.items())
+            assert (await training.step((np.ones_like(x), y))).step == 1
+
+
 @pytest.mark.parametrize("kind", [data_parallel, pipeline])
 async def test_a_batch_without_targets_has_a_gradient_of_zero_as_in_torch(devices: list[cb.Device], kind: Any) -> None:
     x, y = DATA[0]

@@ -56,7 +56,7 @@ class DataParallelTrainer(Trainer):
         shard: ``"zero1"``: each device has the optimizer's state of its share of the parameters only, updates these,
             and gets the others from their devices. The numbers are the same. When a device is lost, no other one has
             its share: all go back to the last snapshot. Optimizers that look at several parameters at once are refused.
-        gradient_clip, schedule, micro_batch_size, precision, seed, deterministic: See :class:`.Job`.
+        gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, divisor: See :class:`.Job`.
         not_finite: What follows a gradient with NaN or infinity: ``"skip"`` the update (ten in a row are an error),
             ``"stop"``: raise :class:`.NotFinite`, or ``"roll_back"`` to the last snapshot, without the batches since:
             up to ``snapshot_every`` updates are lost, :attr:`.StepStats.undone` says how many.
@@ -84,12 +84,15 @@ class DataParallelTrainer(Trainer):
         precision: str = "f32",
         seed: int = 0,
         deterministic: bool = False,
+        divisor: Callable[[Any], Any] | None = None,
         not_finite: str = "skip",
         snapshot_every: int = 100,
         flops_per_sample: float | None = None,
         peak_flops: float | None = None,
     ) -> None:
-        job = Job(model, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic)
+        job = Job(
+            model, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, divisor
+        )
         super().__init__("DataParallelTrainer", job, devices, not_finite, snapshot_every, flops_per_sample, peak_flops)
 
         if shard not in (None, "zero1"):
@@ -98,7 +101,7 @@ class DataParallelTrainer(Trainer):
 
     def _participants(self, job: Job) -> Members:
         kind = Replica if self._shard is None else ZeroReplica
-        return Members(Props(kind, job), job.loss, partial=self._shard is not None)
+        return Members(lambda job: Props(kind, job), job, partial=self._shard is not None)
 
     async def set_replicas(self, devices: Sequence[Device | str]) -> None:
         """Train on these devices from the next step on; those that come get the weights of those that stay.

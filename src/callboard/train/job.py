@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from callboard.train.kinds import Loss, Optimizer
+from callboard.train.kinds import Loss, Optimizer, weight_of
 
 __all__ = ["Job"]
 
@@ -34,6 +34,9 @@ class Job:
             are.
         seed: Of the weights, if ``model`` is a function, and of every random number of a step (dropout).
         deterministic: Refuse operations of torch that may differ from run to run.
+        divisor: What the mean loss of samples divides by: a function of a batch with these samples, as ``step`` takes
+            it, with NumPy's arrays, that gives a number; those of the parts of a batch must add up to that of the
+            batch. None: the number of samples, or see :func:`.weight_of`.
         threads: Threads of torch in each host; None leaves its own number.
     """
 
@@ -46,6 +49,7 @@ class Job:
     precision: str = "f32"
     seed: int = 0
     deterministic: bool = False
+    divisor: Callable[[Any], Any] | None = None
     threads: int | None = None
 
     def check(self, trainer: str) -> None:
@@ -69,8 +73,28 @@ class Job:
             raise ValueError(f"{trainer}: gradient_clip is {self.gradient_clip}; it is a norm above 0, or None")
         if self.micro_batch_size is not None and self.micro_batch_size < 1:
             raise ValueError(f"{trainer}: micro_batch_size is {self.micro_batch_size}; it is at least 1, or None")
+        if self.divisor is not None and not callable(self.divisor):
+            raise TypeError(f"{trainer}: divisor is {self.divisor!r:.80}; pass a function of a batch, or None")
         if self.precision not in PRECISIONS:
             raise ValueError(f"{trainer}: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
+
+    def weight_of(self, batch: Any, rows: int) -> float:
+        """By what the mean loss of a part of a batch is weighed against those of other parts.
+
+        Args:
+            batch: The samples, as arrays of the host.
+            rows: Their number.
+
+        Raises:
+            ValueError: ``divisor`` gave no weight.
+            Exception: What it raised.
+        """
+        if self.divisor is None:
+            return weight_of(self.loss, batch, rows)
+        weight = float(self.divisor(batch))
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"divisor gave {weight} for {rows} samples; it must be at least 0, and finite")
+        return weight
 
     def for_hosts(self, threads: int | None) -> Self:
         """The same job with that number of threads, and without the schedule, which stays in the application."""

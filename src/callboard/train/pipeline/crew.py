@@ -10,8 +10,9 @@ from callboard.actors.props import Props
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
 from callboard.train.batches import Batch
+from callboard.train.job import Job
 from callboard.train.kinds import share_of
-from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished
+from callboard.train.pipeline.messages import Assigned, Described, Finished
 from callboard.train.pipeline.passage import Passage
 from callboard.train.pipeline.plans import MicroBatch, Plan
 from callboard.train.pipeline.routes import From
@@ -49,6 +50,9 @@ class Crew(Participants[Worker]):
         self._plan = plan
         self._stages: list[Described] = []
 
+    def use(self, job: Job) -> None:
+        self._assigned = replace(self._assigned, job=job)
+
     async def change(self, devices: Sequence[Device]) -> None:
         """Let these devices take part, as many as there are stages at most. Their workers have no state."""
         await self.close()
@@ -73,7 +77,7 @@ class Crew(Participants[Worker]):
             of = {number: one for each in described for number, one in each.items()}
             self._stages = [of[number] for number in sorted(of)]
             _check(self._stages)
-        done: list[Update] = await every(worker.call(Worker.done) for worker in self.actors)
+        done = await self._updates()
         step = done[0].step
         if step < 0 or any(one.step != step for one in done):
             step = 0 if kept is None else kept.step
@@ -81,6 +85,9 @@ class Crew(Participants[Worker]):
             done = [Update(step)]
         self.laps.lap("state")
         return _of_all(done)
+
+    async def _updates(self) -> list[Update]:
+        return await every(worker.call(Worker.done) for worker in self.actors)
 
     async def load(self, kept: Kept) -> None:
         await self._load(kept, range(len(self.actors)))
@@ -135,21 +142,20 @@ class Crew(Participants[Worker]):
 
     async def evaluate(self, step: int, batch: Batch, metrics: bytes) -> Measures:
         try:
-            finished = await self._passed(step, self._cut(batch), evaluating=Evaluating(step, metrics))
+            finished = await self._passed(step, self._cut(batch), metrics=metrics)
         except BaseException:  # also a cancelled one leaves stages apart
             self.doubt()
             raise
         return added(one.measures for one in finished if one.measures is not None)
 
     async def _passed(
-        self, number: int, micros: list[MicroBatch], *, count: bool = False, evaluating: Evaluating | None = None
+        self, number: int, micros: list[MicroBatch], *, count: bool = False, metrics: bytes | None = None
     ) -> list[Finished]:
         """Pass micro-batches through the stages and back; those of an evaluation not back."""
         actions = table(self._plan.schedule, len(self.devices), len(self.placed), len(micros))
-        if evaluating is not None:
+        if metrics is not None:
             actions = [[action for action in row if action.kind is Kind.FORWARD] for row in actions]
-        await Passage(self, actions, micros, number, count=count, evaluating=evaluating).run()
-        return await every(worker.call(Worker.finish) for worker in self.actors)
+        return await Passage(self, actions, micros, number, count=count, metrics=metrics).run()
 
     def beside(self, given: From, stage: int) -> Value:
         """A value of one stage, where another one can use it: the same memory, or a copy on its device."""

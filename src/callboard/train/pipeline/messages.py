@@ -11,7 +11,7 @@ from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.values import Value
 from callboard.train.replicas.measuring import Measures
 
-__all__ = ["Assigned", "Described", "Evaluating", "Finished", "Outputs"]
+__all__ = ["Assigned", "Described", "Finished", "Outputs"]
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,6 @@ class Described(msgspec.Struct, frozen=True):
     prefix: str
     weights: list[str]
     names: list[str]
-
-
-class Evaluating(msgspec.Struct, frozen=True):
-    """A passage that evaluates: forward only, and nothing is changed.
-
-    Attributes:
-        step: The last step, whose weights are evaluated.
-        metrics: See :func:`.measured`.
-    """
-
-    step: int
-    metrics: bytes
 
 
 class Outputs(msgspec.Struct, frozen=True):

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from callboard.core.reply import Reply
 from callboard.device.client.residents.ref import ResidentRef
-from callboard.train.pipeline.messages import Evaluating, Outputs
+from callboard.train.pipeline.messages import Finished
 from callboard.train.pipeline.plans import MicroBatch
 from callboard.train.pipeline.schedules.actions import Action, Kind, Table
-from callboard.train.pipeline.values import Value
 from callboard.train.pipeline.worker import Worker
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ class Passage:
     """A step on its way.
 
     A device's calls are made ahead of their execution: as soon as the values that one needs are there, also while the
-    device computes.
+    device computes. Calls whose results no other device waits for travel together with the next one, if that has its
+    values: a message costs as much as the pass of a small stage.
 
     Args:
         crew: The devices.
@@ -30,7 +31,7 @@ class Passage:
         micros: The micro-batches.
         step: Number of the step.
         count: Count its operations.
-        evaluating: The table has forward passes only, of this evaluation.
+        metrics: The table has forward passes only, of an evaluation with these, after the step.
     """
 
     def __init__(
@@ -41,31 +42,30 @@ class Passage:
         step: int,
         *,
         count: bool = False,
-        evaluating: Evaluating | None = None,
+        metrics: bytes | None = None,
     ) -> None:
         self._crew = crew
         self._table = table
         self._micros = micros
         self._step = step
-        self._begin = count, evaluating
+        self._begin = step - (metrics is None), count, metrics
         self._total = sum(one.weight for one in micros)
         self._last = len(crew.placed) - 1
-        self._split = any(action.kind is Kind.INPUT for row in table for action in row)
         self._made: dict[Action, asyncio.Future[Reply[Any]]] = {}
-        self._calls: list[Reply[Any]] = []  # in their order
-        self._held: list[deque[tuple[Reply[Any], list[Any]]]] = [deque() for _ in table]
+        self._sent: list[Reply[Any]] = []  # to all, in the order of the calls
+        self._rows = [Row(worker, self._sent) for worker in crew.actors]
         self._used: dict[tuple[int, int], list[Any]] = {}
 
-    async def run(self) -> None:
-        """Run all forward and backward passes.
+    async def run(self) -> list[Finished]:
+        """Run all forward and backward passes; what each device has computed.
 
         Raises:
             ContextLost, DeviceStopped: A device was lost.
             Exception: What the model or the loss raised.
         """
-        tasks = [asyncio.ensure_future(self._drive(rank)) for rank in range(len(self._table))]
+        tasks = [asyncio.ensure_future(self._drive(*pair)) for pair in zip(self._rows, self._table, strict=True)]
         try:
-            await asyncio.gather(*tasks)
+            return await asyncio.gather(*tasks)
         except BaseException as error:  # also a cancelled step ends its tasks
             for task in tasks:
                 task.cancel()
@@ -80,70 +80,123 @@ class Passage:
 
     async def _first_to_fail(self) -> None:
         """Raise what failed first: a call fails after those that it needs, but may be the first that was awaited."""
-        ended = await asyncio.gather(*map(_ended, self._calls))
+        ended = await asyncio.gather(*map(_ended, self._sent))
         for error in filter(None, ended):
             raise error
 
-    async def _drive(self, rank: int) -> None:
-        worker, held = self._crew.actors[rank], self._held[rank]
-        replies: list[Reply[Any]] = [worker.call(Worker.begin, *self._begin)]
-        self._calls.append(replies[0])
-        for action in self._table[rank]:
-            reply = await self._call(worker, action)
-            self._of(action).set_result(reply)
-            replies.append(reply)
-            self._calls.append(reply)
-            while held and held[0][0].done():
-                held.popleft()
-        for reply in replies:
-            await reply
+    async def _drive(self, row: "Row", actions: Sequence[Action]) -> Finished:
+        row.add("begin", self._begin)
+        for action in actions:
+            source = self._source(action)
+            if source is not None:
+                if not self._is_there(source):
+                    row.send()  # what there is, before this waits
+                await self._arrive(source)
+            if action.kind is Kind.FORWARD:
+                row.add("forward", self._forward(action.stage, action.micro))
+            elif action.kind is Kind.WEIGHT:
+                row.add("weights", (action.stage, action.micro))
+            else:
+                row.add("backward", self._backward(action.kind, action.stage, action.micro))
+            if action.kind not in (Kind.FORWARD, Kind.INPUT):
+                row.hold(self._used.pop((action.stage, action.micro)))
+            if self._is_awaited(action):
+                self._of(action).set_result(row.send())
+        row.add("finish", ())
+        row.send()
+        finished: Finished = await row.end()
+        return finished
+
+    def _source(self, action: Action) -> Action | None:
+        """The action on another stage whose result this one needs."""
+        kind, stage, micro = action
+        if kind is Kind.FORWARD:
+            return Action(kind, stage - 1, micro) if stage else None
+        return Action(kind, stage + 1, micro) if kind is not Kind.WEIGHT and stage < self._last else None
+
+    def _is_awaited(self, action: Action) -> bool:
+        """Another stage needs its result."""
+        kind, stage, _ = action
+        return kind is not Kind.WEIGHT and (stage < self._last if kind is Kind.FORWARD else stage > 0)
 
     def _of(self, action: Action) -> "asyncio.Future[Reply[Any]]":
         if action not in self._made:
             self._made[action] = asyncio.get_running_loop().create_future()
         return self._made[action]
 
-    async def _result(self, action: Action) -> Any:
-        reply = await asyncio.shield(self._of(action))
-        return await reply
+    def _is_there(self, source: Action) -> bool:
+        made = self._of(source)
+        return made.done() and made.result().done()
 
-    async def _call(self, worker: ResidentRef[Worker], action: Action) -> Reply[Any]:
-        kind, stage, micro = action
+    async def _arrive(self, source: Action) -> None:
+        """Wait for a result, and note where its values are."""
+        kind, stage, micro = source
+        result = await (await asyncio.shield(self._of(source)))
+        route = self._micros[micro].route
         if kind is Kind.FORWARD:
-            return await self._forward(worker, stage, micro)
-        reply: Reply[Any]
-        if kind is Kind.WEIGHT:
-            reply = worker.call(Worker.weights, stage, micro)
+            route.gave(stage, result.names, result.values)
         else:
-            reply = await self._backward(worker, kind, stage, micro)
-        if kind is not Kind.INPUT:
-            self._held[self._crew.placed[stage]].append((reply, self._used.pop((stage, micro))))
-        return reply
+            route.passed_back(stage, result)
 
-    async def _forward(self, worker: ResidentRef[Worker], stage: int, micro: int) -> Reply[Outputs]:
+    def _forward(self, stage: int, micro: int) -> tuple[Any, ...]:
         batch = self._micros[micro]
-        if stage:
-            outputs: Outputs = await self._result(Action(Kind.FORWARD, stage - 1, micro))
-            batch.route.gave(stage - 1, outputs.names, outputs.values)
         row, named = batch.route.take(stage)
         args = [self._crew.beside(one, stage) for one in row]
         by_name = {name: self._crew.beside(one, stage) for name, one in named.items()}
         self._used[stage, micro] = [*args, *by_name.values()]
         last = (batch.targets, batch.rows, batch.weight, self._total) if stage == self._last else None
-        return worker.call(Worker.forward, (self._step, stage, micro), args, by_name, last)
+        return (self._step, stage, micro), args, by_name, last
 
-    async def _backward(
-        self, worker: ResidentRef[Worker], kind: Kind, stage: int, micro: int
-    ) -> Reply[list[Value | None]]:
-        route = self._micros[micro].route
-        if stage < self._last:
-            gradients = await self._result(Action(kind, stage + 1, micro))
-            route.passed_back(stage + 1, gradients)
+    def _backward(self, kind: Kind, stage: int, micro: int) -> tuple[Any, ...]:
         of_outputs, of_inputs = (
-            [None if one is None else self._crew.beside(one, stage) for one in some] for some in route.gradients(stage)
+            [None if one is None else self._crew.beside(one, stage) for one in some]
+            for some in self._micros[micro].route.gradients(stage)
         )
         self._used[stage, micro] += [*of_outputs, *of_inputs]
-        return worker.call(Worker.backward, kind is Kind.INPUT, stage, micro, of_outputs, of_inputs)
+        return kind is Kind.INPUT, stage, micro, of_outputs, of_inputs
+
+
+class Row:
+    """The calls of one device.
+
+    Args:
+        worker: Its actor.
+        sent: The replies of all devices' calls, to which it adds its own.
+    """
+
+    def __init__(self, worker: ResidentRef[Worker], sent: list[Reply[Any]]) -> None:
+        self._worker = worker
+        self._sent = sent
+        self._calls: list[tuple[str, tuple[Any, ...]]] = []  # that were not sent
+        self._values: list[Any] = []  # that they use
+        self._replies: list[Reply[Any]] = []
+        self._held: deque[tuple[Reply[Any], list[Any]]] = deque()
+
+    def add(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """A call of this method is to be made."""
+        self._calls.append((name, arguments))
+
+    def hold(self, values: list[Any]) -> None:
+        """Keep values until the last call that was added has been made."""
+        self._values += values
+
+    def send(self) -> Reply[Any]:
+        """Make the calls; the reply of the last one."""
+        if self._calls:
+            reply = self._worker.call(Worker.run, self._calls)
+            self._held.append((reply, self._values))
+            self._replies.append(reply)
+            self._sent.append(reply)
+            self._calls, self._values = [], []
+            while self._held and self._held[0][0].done():
+                self._held.popleft()
+        return self._replies[-1]
+
+    async def end(self) -> Any:
+        """What the last call gave, once all have been made."""
+        for reply in self._replies:
+            result = await reply
+        return result
 
 
 async def _ended(call: Reply[Any]) -> Exception | None:

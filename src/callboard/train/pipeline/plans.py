@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from callboard.train.batches import Batch, as_arrays, part, rows_of
-from callboard.train.kinds import Loss, weight_of
+from callboard.train.job import Job
 from callboard.train.pipeline.routes import Ports, Route
 from callboard.train.pipeline.values import Value, of_batch
 
@@ -21,7 +21,7 @@ class MicroBatch(NamedTuple):
         route: Their values.
         targets: For the loss; arrays are :class:`.Value` s.
         rows: Samples.
-        weight: See :func:`.weight_of`.
+        weight: See :meth:`.Job.weight_of`.
     """
 
     route: Route
@@ -37,13 +37,13 @@ class Plan(NamedTuple):
         schedule: See :func:`.table`.
         size: Samples of a micro-batch; None: so many that there are four micro-batches for each device.
         trim: Called with each micro-batch, gives what passes the stages; None: the micro-batch.
-        loss: Batches are inputs and targets; None: the model gives its loss.
+        job: With a loss, batches are inputs and targets.
     """
 
     schedule: str
     size: int | None
     trim: Callable[[Batch], Batch] | None
-    loss: Loss | None
+    job: Job
 
     def cut(self, batch: Batch, ports: list[Ports], entry: list[str], dtype: str, devices: int) -> list[MicroBatch]:
         """The micro-batches of a batch, in order; the last one may be smaller.
@@ -68,10 +68,10 @@ class Plan(NamedTuple):
                 some = as_arrays(self.trim(some))
                 if rows_of(some) != count:
                     raise ValueError(f"trim gave {rows_of(some)} samples for {count}; it may cut other axes only")
-            inputs, targets = _two(some) if self.loss is not None else (some, None)
+            inputs, targets = _two(some) if self.job.loss is not None else (some, None)
             values = _values(inputs, dtype)
             given = values if isinstance(values, dict) else list(values if isinstance(values, tuple) else (values,))
-            weight = weight_of(self.loss, some, count)
+            weight = self.job.weight_of(some, count)
             micros.append(MicroBatch(Route(ports, entry, given), _values(targets, dtype), count, weight))
         return micros
 

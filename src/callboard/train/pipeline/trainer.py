@@ -55,13 +55,13 @@ class PipelineParallelTrainer(Trainer):
         split: Names of the modules with which the stages after the first one begin, in the order of their calls.
         stages: Number of stages, cut so that each has about as many weights; None: one for each device, two with
             ``"interleaved"``. A device may have several.
-        pipeline_schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``, see
+        pipeline_schedule: ``"gpipe"``, ``"1f1b"``, ``"eager-1f1b"``, ``"interleaved"`` or ``"zero-bubble"``, see
             :func:`.simulate_pipeline`.
         micro_batch_size: Samples of a micro-batch; the last one may have fewer. None: four micro-batches for each
             device.
         trim: Called with each micro-batch, gives what passes the stages: cut padding here, for example. The number of
             samples stays.
-        gradient_clip, schedule, precision, seed, deterministic: See :class:`.Job`.
+        gradient_clip, schedule, precision, seed, deterministic, divisor: See :class:`.Job`.
         not_finite, flops_per_sample, peak_flops: See :class:`.DataParallelTrainer`.
         snapshot_every: Steps between two snapshots at most; each copies weights and optimizer state to the host's
             memory. There are more of them, as far as they take no more than 3 % of the time
@@ -88,6 +88,7 @@ class PipelineParallelTrainer(Trainer):
         precision: str = "f32",
         seed: int = 0,
         deterministic: bool = False,
+        divisor: Callable[[Any], Any] | None = None,
         not_finite: str = "skip",
         snapshot_every: int = 10,
         flops_per_sample: float | None = None,
@@ -105,10 +106,12 @@ class PipelineParallelTrainer(Trainer):
         if count > last + 1:
             raise ValueError(f"{NAME}: {count} devices for {last + 1} stages; each device has at least one stage")
         whole = model if models is None else models[0]
-        job = Job(whole, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic)
+        job = Job(
+            whole, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, divisor
+        )
         super().__init__(NAME, job, devices, not_finite, snapshot_every, flops_per_sample, peak_flops)
         self._cut = at, models, last
-        self._plan = Plan(pipeline_schedule, micro_batch_size, trim, loss)
+        self._plan = Plan(pipeline_schedule, micro_batch_size, trim, job)
 
     def _participants(self, job: Job) -> Crew:
         at, models, last = self._cut

@@ -12,7 +12,7 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.kinds import loss_in, loss_of, share_of
 from callboard.train.pipeline.backward import NEEDS
-from callboard.train.pipeline.messages import Assigned, Described, Evaluating, Finished, Outputs
+from callboard.train.pipeline.messages import Assigned, Described, Finished, Outputs
 from callboard.train.pipeline.routes import Ports
 from callboard.train.pipeline.splitting import StageModule, ports_of, split
 from callboard.train.pipeline.stage import Stage
@@ -56,6 +56,7 @@ class Worker(ResidentActor):
         self._loss_of = None if job.loss is None else loss_of(job.loss, self._device)
         self._done = Update(-1)
         self._open = False
+        self._metrics: bytes | None = None
         self._failed: Exception | None = None
         self._loss: Any = 0.0
         self._micros = self._flops = 0
@@ -99,16 +100,28 @@ class Worker(ResidentActor):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def begin(self, count: bool = False, evaluating: Evaluating | None = None) -> None:
+    def run(self, calls: list[tuple[str, tuple[Any, ...]]]) -> Any:
+        """Several of the following calls in one message; what the last one gives.
+
+        Args:
+            calls: For each the name of the method, and its arguments.
+        """
+        result = None
+        for name, arguments in calls:
+            result = getattr(self, name)(*arguments)
+        return result
+
+    def begin(self, after: int, count: bool = False, metrics: bytes | None = None) -> None:
         """Begin a step, from the beginning if it was begun before.
 
         Args:
+            after: The step whose weights it needs; -1: any.
             count: Count its operations; it is not taken.
-            evaluating: Compute the forward passes of an evaluation.
+            metrics: Compute the forward passes of an evaluation, with these metrics; see :func:`.measured`.
         """
-        if evaluating is not None and self._done.step != evaluating.step:
+        if self._done.step != after >= 0:
             raise ContextLost("the stages of this device were made again, and have no weights yet")
-        self._evaluating = evaluating
+        self._metrics = metrics
         self._measures: list[Measures] = []
         self._counter = None
         if count:
@@ -121,7 +134,7 @@ class Worker(ResidentActor):
         for stage in self._stages.values():
             stage.begin()
             try:
-                stage.turn(evaluating is None)
+                stage.turn(metrics is None)
             except TypeError as error:  # all calls of this passage fail with it
                 self._failed = error
 
@@ -155,17 +168,17 @@ class Worker(ResidentActor):
         given: set[int] = set()
         tensors = [self._input(value, given) for value in args]
         by_name = {name: self._input(value, given) for name, value in named.items()}
-        seeded(seed_of(job.seed, step, number, micro))
-        evaluating = self._evaluating
+        seeded(seed_of(job.seed, step, number, micro), self._device)
+        training = self._metrics is None
         with (
             torch.autocast(self._device.type, torch.bfloat16, enabled=job.precision == "bf16"),
-            torch.set_grad_enabled(evaluating is None),
+            torch.set_grad_enabled(training),
         ):
-            outputs = stage.forward(micro, tensors, by_name, keep=evaluating is None)
+            outputs = stage.forward(micro, tensors, by_name, keep=training)
             if last is not None:
                 return self._ended(stage, micro, outputs, *last)
         names, values = _values(stage.ports, outputs, number)
-        if evaluating is None:
+        if training:
             stage.backward_from(micro, values)
         return Outputs(names, [self._sent(value, given, number + 1) for value in values])
 
@@ -175,10 +188,8 @@ class Worker(ResidentActor):
         """The last stage gave these outputs for so many samples, with ``weight`` of ``total``."""
         wanted = outputs if self._loss_of is None else self._on_device(targets)
         mean = self._mean_loss(outputs, wanted)
-        if self._evaluating is not None:
-            self._measures.append(
-                measured(self._evaluating.metrics, outputs, wanted, mean, count, weight, self._collected)
-            )
+        if self._metrics is not None:
+            self._measures.append(measured(self._metrics, outputs, wanted, mean, count, weight, self._collected))
         else:
             counts = weight or not total  # else all targets are ignored
             stage.backward_from(micro, [mean * share_of(weight, total) if counts else mean.new_zeros(())])
@@ -214,7 +225,7 @@ class Worker(ResidentActor):
 
     def finish(self) -> Finished:
         """What the step gave here."""
-        if self._evaluating is not None:
+        if self._metrics is not None:
             with self._in_step():
                 self._open = False
             return Finished(0.0, [], self._micros, 0, added(self._measures))

@@ -1,7 +1,9 @@
 """``Members``: the devices of a trainer, a replica beside each, brought to one state after a loss."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from callboard.actors.props import Props
 from callboard.core.errors import ContextLost, DeviceStopped, LibraryError
@@ -10,7 +12,7 @@ from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
 from callboard.train.batches import Batch, part, rows_of, shares
-from callboard.train.kinds import Loss, weight_of
+from callboard.train.job import Job
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures, added
 from callboard.train.replicas.participants import Participants
@@ -28,17 +30,21 @@ class Members(Participants[Replica]):
     """The replicas that take part, in the order of their ranks.
 
     Args:
-        props: Makes a replica.
-        loss: Weighs the parts of a batch.
+        make: What makes a replica for a job.
+        job: See :meth:`use`.
         partial: Each has the optimizer's state of some parameters only.
     """
 
-    def __init__(self, props: Props[Replica], loss: Loss | None, *, partial: bool = False) -> None:
+    def __init__(self, make: Callable[[Job], Props[Replica]], job: Job, *, partial: bool = False) -> None:
         super().__init__()
-        self._props = props
-        self._loss = loss
+        self._make = make
+        self._props = make(job)
+        self._job = job
         self._partial = partial
         self._number: int | None = None  # of the communicator that they share
+
+    def use(self, job: Job) -> None:
+        self._job, self._props = job, self._make(job)
 
     async def change(self, devices: Sequence[Device]) -> None:
         self._abort("the devices change")
@@ -99,7 +105,7 @@ class Members(Participants[Replica]):
         if behind:
             donor = next(rank for rank in range(len(done)) if rank not in behind)
             state = await self.actors[donor].call(Replica.state, False)
-            await every(self._give(state, rank) for rank in behind)
+            await every(self._give(state, best, rank) for rank in behind)
         return best
 
     async def _connected(self, states: list[str]) -> None:
@@ -127,11 +133,12 @@ class Members(Participants[Replica]):
         if number is not None:
             end(self.devices, Leave(world=number, reason=reason))
 
-    async def _give(self, state: State, rank: int) -> None:
+    async def _give(self, state: State, done: Update, rank: int) -> None:
         arrays = [ref.to(self.devices[rank]) for ref in state.arrays]
-        await self.actors[rank].call(
-            Replica.load, State(state.step, state.updates, state.structure, arrays, state.dtypes)
-        )
+        await self.actors[rank].call(Replica.load, msgspec.structs.replace(state, arrays=arrays), done)
+
+    async def _updates(self) -> list[Update]:
+        return await every(replica.call(Replica.done) for replica in self.actors)
 
     def _parts(self, batch: Batch) -> list[Batch]:
         """What each replica computes of a batch."""
@@ -139,8 +146,8 @@ class Members(Participants[Replica]):
 
     async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         """Take a step: each replica computes its part, and makes the same update."""
+        total, parts = self._job.weight_of(batch, rows_of(batch)), self._parts(batch)
         before, self.begun = self.begun, max(self.begun, number)
-        total, parts = weight_of(self._loss, batch, rows_of(batch)), self._parts(batch)
         pairs = zip(self.actors, parts, strict=True)
         calls = (replica.call(Replica.take, number, total, own, rates) for replica, own in pairs)
         try:
@@ -150,8 +157,7 @@ class Members(Participants[Replica]):
             raise
         except Exception:  # of the model, on one or on all
             self.doubt()
-            done: list[Update] = await every(replica.call(Replica.done) for replica in self.actors)
-            if all(update.step == number - 1 for update in done):
+            if all(update.step == number - 1 for update in await self._updates()):
                 self.begun = before
             raise
         except BaseException:  # a cancelled step may be done on some

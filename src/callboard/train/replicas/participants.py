@@ -7,11 +7,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from callboard.actors.errors import AskTimeout
+from callboard.actors.errors import AccelError, AskTimeout
 from callboard.core.errors import ContextLost, DeviceStopped
 from callboard.device.client.handle import Device
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
+from callboard.train.job import Job
 from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.replica import Update
@@ -48,9 +49,27 @@ class Participants(abc.ABC, Generic[A]):
         self._generations: list[int] = []
 
     @property
+    def generations(self) -> list[int]:
+        """Of the devices, now."""
+        return [device.generation for device in self.devices]
+
+    @property
     def agreed(self) -> bool:
         """No device has been lost since all actors were brought to one state."""
-        return [device.generation for device in self.devices] == self._generations
+        return self.generations == self._generations
+
+    async def lost_since(self, generations: list[int]) -> bool:
+        """A device has been lost, or has stopped, since the devices were of these generations.
+
+        An actor cannot answer beside a device whose loss is not known yet, so asking all of them makes it known.
+        """
+        try:
+            await self._updates()
+        except (ContextLost, DeviceStopped):
+            return True
+        except AccelError:  # they were stopped
+            pass
+        return generations != self.generations
 
     @property
     def copied(self) -> bool:
@@ -60,6 +79,10 @@ class Participants(abc.ABC, Generic[A]):
     def doubt(self) -> None:
         """Something failed: look at every actor again before the next step."""
         self._generations = []
+
+    @abc.abstractmethod
+    def use(self, job: Job) -> None:
+        """Actors that are made from now on train this job."""
 
     @abc.abstractmethod
     async def change(self, devices: Sequence[Device]) -> None:
@@ -86,14 +109,24 @@ class Participants(abc.ABC, Generic[A]):
         """
         await self._without_stopped()
         self.laps.lap("ready")
-        generations = [device.generation for device in self.devices]
+        generations = self.generations
         update = await self._at_one(kept)
+        if generations != self.generations:  # calls that came later went to an instance without a state
+            raise ContextLost("another device was lost while all were brought to one state")
         self._generations = generations
         return update
 
     @abc.abstractmethod
     async def _at_one(self, kept: Kept | None) -> Update:
         """Bring all to one state, now that they are ready; see :meth:`agree`."""
+
+    @abc.abstractmethod
+    async def _updates(self) -> list[Update]:
+        """The last update of each actor.
+
+        Raises:
+            ContextLost, DeviceStopped: A device was lost.
+        """
 
     @abc.abstractmethod
     async def take(self, number: int, batch: Batch, rates: Rates) -> Update:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = ["building", "seed_of", "seeded"]
 
@@ -21,12 +22,21 @@ def building(seed: int) -> Iterator[None]:
         yield
 
 
-def seeded(seed: int) -> None:
-    """Seed torch's random numbers for a pass."""
+def seeded(seed: int, device: Any = None) -> None:
+    """Seed torch's random numbers for a pass.
+
+    Args:
+        seed: The seed.
+        device: Where the pass is; None: on any. For a CPU, those of other kinds of devices stay: only to arrange for
+            these takes torch longer than a small layer.
+    """
     import torch
 
     with _lock:
-        torch.manual_seed(seed)
+        if device is not None and device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
 
 
 def seed_of(*parts: object) -> int:

@@ -30,6 +30,7 @@ class Reducer:
         self.lent = False
         self._exchange = exchange
         self._buckets = Buckets([])
+        self._bucket_of: dict[int, int] = {}  # by the identities of the parameters
         self._left = 0  # buckets that are not being added up
         self._missing: list[set[int]] | None = None  # in the pass that is watched: parameters of each bucket
         for parameter in parameters:
@@ -37,12 +38,15 @@ class Reducer:
 
     def begin(self, buckets: Buckets) -> None:
         """A step begins, with its gradients in these buckets."""
+        if buckets is not self._buckets:
+            self._bucket_of = {id(one): at for at, views in enumerate(buckets.views) for one, _ in views}
         self._buckets, self._left = buckets, len(buckets.flats)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Around the last backward pass of a step."""
-        self._missing = [{id(one) for one, _ in views} for views in self._buckets.views]
+        if self._left > 1:  # a single bucket is added up at the end
+            self._missing = [{id(one) for one, _ in views} for views in self._buckets.views]
         try:
             yield
         finally:
@@ -77,7 +81,7 @@ class Reducer:
         missing, one = self._missing, id(parameter)
         if missing is None:
             return
-        at = next(at for at, views in enumerate(self._buckets.views) if any(one == id(each) for each, _ in views))
+        at = self._bucket_of[one]
         if at >= self._left:
             raise RuntimeError(
                 f"a parameter of shape {list(parameter.shape)} got a gradient twice in one backward pass, as with "

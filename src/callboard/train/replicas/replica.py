@@ -15,7 +15,7 @@ from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.batches import Batch, copied, part, rows_of
 from callboard.train.job import Job
-from callboard.train.kinds import loss_in, loss_of, optimizer_of, share_of, weight_of
+from callboard.train.kinds import loss_in, loss_of, optimizer_of, share_of
 from callboard.train.replicas.buckets import Buckets
 from callboard.train.replicas.exchange import Exchange
 from callboard.train.replicas.measuring import Measures, added, measured
@@ -153,22 +153,30 @@ class Replica(ResidentActor):
 
         Args:
             step: Number of the step; with that of the replica, it decides the random numbers.
-            total: Weight of the whole batch, see :func:`.weight_of`.
+            total: Weight of the whole batch, see :meth:`.Job.weight_of`.
             batch: This replica's samples; may be none.
             rates: The step sizes.
+
+        Raises:
+            ContextLost: This replica has not taken the step before.
         """
+        self._check_follows(step)
         began = time.perf_counter_ns()
         self._restore(step)
         if self._reducer.lent:
             self._buckets, self._averages = self._new_buckets()
         self._reducer.begin(self._buckets)
-        seeded(seed_of(self._job.seed, step, self._exchange.rank))
+        seeded(seed_of(self._job.seed, step, self._exchange.rank), self._device)
         loss = self._passes(total, batch, self._reducer.watching)
         micros = (time.perf_counter_ns() - began) // 1000
         whole = self._torch.tensor([loss, *self._trained.uses()], dtype=self._torch.float64, device=self._device)
         self._reducer.finish(whole, self._averages)  # a collective that has failed shows here: no weight has changed
         loss, *uses = whole.tolist()
         return Taken(self._updated(step, rates, self._buckets.norm(), share_of(loss, total), uses), micros)
+
+    def _check_follows(self, step: int) -> None:
+        if self.done().step != step - 1:
+            raise ContextLost(f"the device was lost, and has no weights of step {step - 1}")
 
     def _passes(
         self, total: float, batch: Batch, last: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -187,7 +195,7 @@ class Replica(ResidentActor):
             left -= count
             with self._autocast():
                 mean = self._mean_loss(some)
-            weight = weight_of(self._job.loss, some, count)
+            weight = self._job.weight_of(some, count)
             if total and not weight:
                 continue  # all targets are ignored
             watched = nullcontext() if left else last()
@@ -221,7 +229,7 @@ class Replica(ResidentActor):
         begun, _ = self._before
         if begun > step:  # a step that was not completed has changed running means
             self._restore(begun)
-        seeded(seed_of(self._job.seed, "evaluation", step))
+        seeded(seed_of(self._job.seed, "evaluation", step), self._device)
         parts = []
         collect = self._collected if self._collects else None
         self._trained.turn(False)
@@ -231,7 +239,7 @@ class Replica(ResidentActor):
                     with self._autocast():
                         outputs, targets, loss = self._forward(some)
                         outputs = self._whole_outputs(outputs)
-                        weight = weight_of(self._job.loss, some, count)
+                        weight = self._job.weight_of(some, count)
                         parts.append(measured(metrics, outputs, targets, loss, count, weight, collect))
         finally:
             self._trained.turn(True)
@@ -352,6 +360,8 @@ class Replica(ResidentActor):
             on_host: Copied now, as NumPy arrays; else refs to the arrays themselves.
             weights: With the weights.
         """
+        if self.done().step < 0:
+            raise ContextLost("the device was lost, and has no weights yet")
         begun, _ = self._before
         if begun > self._done.step:  # a step that was not completed has changed running means
             self._restore(begun)
@@ -360,14 +370,19 @@ class Replica(ResidentActor):
         share = self._ctx.host if on_host else self._ctx.ref
         return pack(own, self._done.step, self._updates, share, self._device)
 
-    def load(self, state: State) -> Update:
-        """Take another replica's state."""
+    def load(self, state: State, done: Update | None = None) -> Update:
+        """Take another replica's state.
+
+        Args:
+            state: The state.
+            done: The update after which it is. None: its figures are not known.
+        """
         model, optimizer, rates = unpack(state)
         self._model.load_state_dict(model)
         self._optimizer.load_state_dict(self._own(optimizer))
         self._rates = rates
         self._updates = state.updates
-        self._done = Update(state.step, updates=state.updates)
+        self._done = done or Update(state.step, updates=state.updates)
         self._before = (0, [])
         return self._done
 

@@ -44,7 +44,7 @@ class ModelFiles:
         self._files: dict[int, FromFile] = {}  # by the identity of the module
 
     def write(self, models: Iterable[Any], devices: Sequence[Device]) -> None:
-        """Write the large modules among these, if a device is in another process. Takes a while: not for a loop.
+        """Write the large modules among these once, if a device is in another process. Takes a while: not for a loop.
 
         Raises:
             OSError: There is no room.
@@ -52,7 +52,7 @@ class ModelFiles:
         if all(device.isolation != "process" for device in devices):
             return
         for model in models:
-            if _bytes_of(model) > LARGE:
+            if id(model) not in self._files and _bytes_of(model) > LARGE:
                 if self._folder is None:
                     self._folder = tempfile.TemporaryDirectory(prefix="callboard-model-")
                 path = Path(self._folder.name) / str(len(self._files))

@@ -103,9 +103,7 @@ class Steps(Handle):
     async def __aenter__(self) -> Self:
         try:
             devices = await self._opened.open()
-            await asyncio.to_thread(self._files.write, self._models(), devices)
-            job = replace(self._job.for_hosts(threads(devices)), model=self._files.of(self._job.model))
-            members = self._members = self._participants(job)
+            members = self._members = self._participants(await self._job_on(devices))
             await members.change(devices)
             await self._until_agreed(members)
             await self._follow(members, 0)
@@ -121,6 +119,15 @@ class Steps(Handle):
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _job_on(self, devices: Sequence[Device]) -> Job:
+        """What the hosts of these devices are told to train.
+
+        Raises:
+            OSError: There is no room for the files of a large module.
+        """
+        await asyncio.to_thread(self._files.write, self._models(), devices)
+        return replace(self._job.for_hosts(threads(devices)), model=self._files.of(self._job.model))
 
     async def close(self) -> None:
         """Stop the actors; close the devices that the trainer has opened. A step that runs fails."""
@@ -191,6 +198,7 @@ class Steps(Handle):
             members = self._training()
             await self._snapshot(members)
             opened = await self._opened.open(devices)
+            members.use(await self._job_on(opened))
             await members.change(opened)
             await self._until_agreed(members)
             await self._opened.close_others()
@@ -198,14 +206,15 @@ class Steps(Handle):
     async def _repeated(self, members: Participants[Any], batch: Batch, rates: Rates) -> tuple[Update, int]:
         """The update, and how many losses came before it."""
         for repeats in itertools.count():
+            generations = members.generations
             try:
                 return await self._attempt(members, batch, rates), repeats
-            except (ContextLost, DeviceStopped) as error:
+            except Exception as error:  # raised again unless a loss is the reason
+                if not await _is_loss(error, members, generations):  # it is of the model, the loss or the optimizer
+                    error.add_note(f"in step {self._done + 1}, with a batch of {rows_of(batch)} samples")
+                    raise
                 members.laps.lap("noticed")
                 self._check_repeat(error, repeats)
-            except Exception as error:  # of the model, the loss or the optimizer
-                error.add_note(f"in step {self._done + 1}, with a batch of {rows_of(batch)} samples")
-                raise
         raise AssertionError("unreachable")
 
     async def _attempt(self, members: Participants[Any], batch: Batch, rates: Rates) -> Update:
@@ -213,6 +222,7 @@ class Steps(Handle):
         if not members.agreed:
             update = await self._agree(members)
             if update.step == number:  # a survivor took the step
+                members.micros = ()  # those of all are not known
                 return update
         return await members.take(number, batch, rates)
 
@@ -220,17 +230,12 @@ class Steps(Handle):
         """All in the state after the last step, if one failed or was cancelled while it was being applied."""
         if members.begun > self._done:
             await self._load(members)
-            members.doubt()
             await self._until_agreed(members)
             members.begun = 0
 
     async def _until_agreed(self, members: Participants[Any]) -> None:
-        for repeats in itertools.count():
-            try:
-                await self._agree(members)
-                return
-            except ContextLost as error:
-                self._check_repeat(error, repeats)
+        members.doubt()
+        await self._survived(members, _nothing)
 
     async def _agree(self, members: Participants[Any]) -> Update:
         """All in the state after the last step, or after the one that is being done."""
@@ -242,7 +247,8 @@ class Steps(Handle):
         return update
 
     def _check_repeat(self, error: Exception, repeats: int) -> None:
-        if repeats >= REPEATS or self._members is None:
+        members = self._members
+        if repeats >= REPEATS or members is None or all(device.stopped for device in members.devices):
             raise error
         _log.warning("step %d begins again: %s", self._done + 1, error)
 
@@ -315,11 +321,13 @@ class Steps(Handle):
         state = self._snapshots.state
         assert state is not None  # taken when the trainer was opened
         for repeats in itertools.count():
+            generations = members.generations
             try:
                 await members.load(state)
                 return
-            except (ContextLost, DeviceStopped) as error:
-                members.doubt()
+            except Exception as error:  # raised again unless a loss is the reason
+                if not await _is_loss(error, members, generations):
+                    raise
                 self._check_repeat(error, repeats)
                 await self._until_agreed(members)
 
@@ -338,11 +346,14 @@ class Steps(Handle):
     async def _survived(self, members: Participants[Any], call: Callable[[], Awaitable[T]]) -> T:
         """What a call gives that changes nothing; it is made again after a loss, when all have the last state."""
         for repeats in itertools.count():
+            generations = members.generations
             try:
                 if not members.agreed:
                     await self._agree(members)
                 return await call()
-            except (ContextLost, DeviceStopped) as error:
+            except Exception as error:  # raised again unless a loss is the reason
+                if not await _is_loss(error, members, generations):
+                    raise
                 members.doubt()
                 self._check_repeat(error, repeats)
         raise AssertionError("unreachable")
@@ -354,6 +365,15 @@ class Steps(Handle):
         if self._members is None:
             raise TrainerClosed("the trainer is not open; use it inside `async with`")
         return self._members
+
+
+async def _is_loss(error: Exception, members: Participants[Any], generations: list[int]) -> bool:
+    """A loss is the reason: others fail with errors of their own then, also before the loss is known."""
+    return isinstance(error, ContextLost | DeviceStopped) or await members.lost_since(generations)
+
+
+async def _nothing() -> None:
+    """Once all are at one."""
 
 
 def _tell(step: int, recovery: StepRecovery) -> None:

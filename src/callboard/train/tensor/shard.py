@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext
 from callboard.train.batches import Batch
 from callboard.train.job import Job
@@ -18,7 +17,6 @@ from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.randomness import seed_of, seeded
 from callboard.train.replicas.rates import Rates
 from callboard.train.replicas.replica import Replica, Taken, Update
-from callboard.train.states import State
 from callboard.train.tensor.cuts import Division
 from callboard.train.tensor.plan import Plan, resolved
 
@@ -94,11 +92,6 @@ class TensorShard(Replica):
     def done(self) -> Update:
         return Update(-1) if self._entered is None else self._done
 
-    def state(self, on_host: bool, weights: bool = True) -> State:
-        if self._entered is None:
-            raise ContextLost("the shard was made again, and has no weights yet")
-        return super().state(on_host, weights)
-
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def take(self, step: int, total: float, batch: Batch, rates: Rates) -> Taken:
@@ -106,9 +99,10 @@ class TensorShard(Replica):
 
         Nothing is changed before the gradients of all shards are complete: their norm is a collective, too.
         """
+        self._check_follows(step)
         began = time.perf_counter_ns()
         self._restore(step)
-        seeded(seed_of(self._job.seed, step, -1))
+        seeded(seed_of(self._job.seed, step, -1), self._device)
         loss = self._passes(total, batch)
         micros = (time.perf_counter_ns() - began) // 1000
         norm, uses = self._norm_and_uses()

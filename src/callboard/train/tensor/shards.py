@@ -6,13 +6,14 @@ from typing import cast
 from callboard.actors.props import Props
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.batches import Batch
-from callboard.train.kinds import Loss
+from callboard.train.job import Job
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures
 from callboard.train.replicas.members import Members
 from callboard.train.replicas.replica import Replica, Update
 from callboard.train.states import Kept, State, check_alike
 from callboard.train.tensor.cuts import Division, joined, parted
+from callboard.train.tensor.plan import Plan
 from callboard.train.tensor.shard import Entered, TensorShard
 
 __all__ = ["Shards"]
@@ -22,10 +23,14 @@ class Shards(Members):
     """The shards, in the order of their numbers.
 
     No shard has what another one has: when one is lost, all go back to the state that the application keeps.
+
+    Args:
+        plan: How the model is cut.
+        job: See :class:`.Members`.
     """
 
-    def __init__(self, props: Props[TensorShard], loss: Loss | None) -> None:
-        super().__init__(cast(Props[Replica], props), loss, partial=True)
+    def __init__(self, plan: Plan, job: Job) -> None:
+        super().__init__(lambda job: cast(Props[Replica], Props(TensorShard, job, plan)), job, partial=True)
         self._division: Division | None = None
 
     @property

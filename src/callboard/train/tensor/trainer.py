@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from callboard.actors.props import Props
 from callboard.device.client.handle import Device
 from callboard.train.job import Job
 from callboard.train.kinds import Loss, Optimizer
 from callboard.train.tensor.plan import check_plan
-from callboard.train.tensor.shard import TensorShard
 from callboard.train.tensor.shards import Shards
 from callboard.train.trainer import Trainer
 
@@ -46,8 +44,8 @@ class TensorParallelTrainer(Trainer):
         plan: The kind of each cut module, by its name or a pattern (``"blocks.*.fc1"``): ``"column"``, ``"row"``,
             ``"gathered"``, ``"embedding"``, ``"vocabulary"``, ``"heads"``, ``"sequence"`` or ``"scatter"``. ``"auto"``
             finds attention, pairs of linear layers, embeddings and the last layer of transformers by their names.
-        optimizer, loss, devices, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, not_finite,
-            peak_flops, flops_per_sample: See :class:`.DataParallelTrainer`.
+        optimizer, loss, devices, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, divisor,
+            not_finite, peak_flops, flops_per_sample: See :class:`.DataParallelTrainer`.
         snapshot_every: Steps between two snapshots at most; each copies all weights and the optimizer's state to the
             host. There are more of them, as far as they take no more than 3 % of the time (not
             with ``not_finite="roll_back"``).
@@ -70,12 +68,15 @@ class TensorParallelTrainer(Trainer):
         precision: str = "f32",
         seed: int = 0,
         deterministic: bool = False,
+        divisor: Callable[[Any], Any] | None = None,
         not_finite: str = "skip",
         snapshot_every: int = 20,
         flops_per_sample: float | None = None,
         peak_flops: float | None = None,
     ) -> None:
-        job = Job(model, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic)
+        job = Job(
+            model, optimizer, loss, gradient_clip, schedule, micro_batch_size, precision, seed, deterministic, divisor
+        )
         super().__init__(
             "TensorParallelTrainer", job, devices, not_finite, snapshot_every, flops_per_sample, peak_flops
         )
@@ -83,7 +84,7 @@ class TensorParallelTrainer(Trainer):
         self._plan = plan if isinstance(plan, str) else dict(plan)
 
     def _participants(self, job: Job) -> Shards:
-        return Shards(Props(TensorShard, job, self._plan), job.loss)
+        return Shards(self._plan, job)
 
     @property
     def shard_count(self) -> int:

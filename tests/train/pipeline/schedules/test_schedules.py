@@ -54,6 +54,15 @@ def test_interleaved_stages_divide_the_bubble(devices: int, chunks: int, rounds:
     assert timeline.peaks == sorted(timeline.peaks, reverse=True)
 
 
+@pytest.mark.parametrize("devices, micros", [(2, 8), (4, 8), (4, 16)])
+def test_eager_passes_hide_transfers(devices: int, micros: int) -> None:
+    costs = cb.PipelineCosts(forward=1.0, input=1.0, weight=1.0, transfer=0.5)
+    one, eager = (cb.simulate_pipeline(name, devices, micros, costs) for name in ("1f1b", "eager-1f1b"))
+    assert eager.makespan == 3 * (micros + devices - 1) + 2 * (devices - 1) * 0.5  # there and back, once
+    assert eager.makespan < one.makespan
+    assert eager.peaks == [min(2 * (devices - rank) - 1, micros) for rank in range(devices)]
+
+
 def test_costs_and_transfers() -> None:
     costs = cb.PipelineCosts(forward=[1.0, 2.0], input=[3.0, 4.0], weight=0.5, transfer=0.25)
     timeline = cb.simulate_pipeline("1f1b", 2, 1, costs)

@@ -33,8 +33,17 @@ def reducer(op: ReduceOp, dtype: DType, size: int) -> Callable[[Sequence[Array],
     kind: Any = np.float32 if narrow else dtype.np
 
     def reduce(arrays: Sequence[Array], out: Array) -> None:
-        total = arrays[0].astype(kind)
-        for array in arrays[1:]:
+        first, *rest = arrays
+        if rest and not narrow:
+            total = first
+            for array in rest[:-1]:
+                total = ufunc(total, array)
+            ufunc(total, rest[-1], out=out)  # two ranks need no array between, which takes longer than the sum
+            if op == "avg":
+                _divide(out, size, dtype)
+            return
+        total = first.astype(kind)
+        for array in rest:
             ufunc(total, array.astype(kind) if narrow else array, out=total)
         if op == "avg":
             _divide(total, size, dtype)

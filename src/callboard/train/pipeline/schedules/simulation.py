@@ -103,7 +103,7 @@ def simulate_pipeline(
         print(timeline, timeline.makespan, timeline.bubble, timeline.peaks)
 
     Args:
-        schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``.
+        schedule: ``"gpipe"``, ``"1f1b"``, ``"eager-1f1b"``, ``"interleaved"`` or ``"zero-bubble"``.
         stages: Stages of the model.
         micro_batches: Their number in a step.
         costs: What the parts take; None: 1 each, and nothing for transfers.

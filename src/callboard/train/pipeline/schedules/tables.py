@@ -12,7 +12,7 @@ from callboard.train.pipeline.schedules.actions import Action, Kind, Table
 
 __all__ = ["SCHEDULES", "placement", "table"]
 
-SCHEDULES = "gpipe", "1f1b", "interleaved", "zero-bubble"
+SCHEDULES = "gpipe", "1f1b", "eager-1f1b", "interleaved", "zero-bubble"
 
 
 def placement(schedule: str, devices: int, stages: int) -> list[int]:
@@ -35,9 +35,10 @@ def table(schedule: str, devices: int, stages: int, micro_batches: int) -> Table
 
     Args:
         schedule: ``"gpipe"``: all forward passes, then all backward passes. ``"1f1b"``: one forward, one backward in
-            turn, with at most as many micro-batches in flight as there are stages ahead. ``"interleaved"``: the same
-            with several stages on each device, which are taken in turn. ``"zero-bubble"``: as ``"1f1b"``, with the
-            gradients of the weights computed where the device would wait (ZB-H1).
+            turn, with at most as many micro-batches in flight as there are stages ahead. ``"eager-1f1b"``: the same
+            with about twice as many, so that a device computes while values are on their way. ``"interleaved"``: as
+            ``"1f1b"``, with several stages on each device, which are taken in turn. ``"zero-bubble"``: as ``"1f1b"``,
+            with the gradients of the weights computed where the device would wait (ZB-H1).
         devices: Their number.
         stages: At least as many.
         micro_batches: At least 1.
@@ -55,7 +56,13 @@ def table(schedule: str, devices: int, stages: int, micro_batches: int) -> Table
     own = [[stage for stage in range(stages) if of[stage] == rank] for rank in range(devices)]
     if _in_turn(schedule, devices, stages):
         return [list(_interleaved(rank, devices, mine, micro_batches)) for rank, mine in enumerate(own)]
-    orders = {"gpipe": _gpipe, "1f1b": _one_in_turn, "interleaved": _one_in_turn, "zero-bubble": _zero_bubble}
+    orders = {
+        "gpipe": _gpipe,
+        "1f1b": _one_in_turn,
+        "eager-1f1b": _eager,
+        "interleaved": _one_in_turn,
+        "zero-bubble": _zero_bubble,
+    }
     return [list(_each_stage(orders[schedule](rank, devices, micro_batches), mine)) for rank, mine in enumerate(own)]
 
 
@@ -83,6 +90,11 @@ def _one_in_turn(rank: int, devices: int, micros: int) -> Order:
         if micro + ahead < micros:
             yield Kind.FORWARD, micro + ahead
         yield Kind.BACKWARD, micro
+
+
+def _eager(rank: int, devices: int, micros: int) -> Order:
+    """Eager 1F1B of Zhuang et al. (2022): forward passes begin as early as if values took a pass to the next device."""
+    return _one_in_turn(2 * rank, 2 * devices - 1, micros)
 
 
 def _zero_bubble(rank: int, devices: int, micros: int) -> Order:
