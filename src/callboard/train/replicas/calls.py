@@ -1,7 +1,7 @@
 """Calls of several actors at once: their results, or the error that caused the others."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from callboard.core.errors import ContextLost, DeviceStopped, WorldLost
@@ -16,7 +16,7 @@ async def every(calls: Iterable[Any]) -> list[Any]:
         ContextLost, DeviceStopped: One failed with it, whatever the others did.
         Exception: The first one that failed.
     """
-    results = await asyncio.gather(*(_awaited(call) for call in calls), return_exceptions=True)
+    results = await asyncio.gather(*_made(calls), return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     for error in errors:
         if isinstance(error, ContextLost | DeviceStopped):
@@ -37,7 +37,7 @@ async def together(calls: Iterable[Any], abort: Callable[[str], None]) -> list[A
         ContextLost, DeviceStopped: A device was lost.
         Exception: What one raised, before what that meant for the others.
     """
-    tasks = [asyncio.ensure_future(_awaited(call)) for call in calls]
+    tasks = [asyncio.ensure_future(call) for call in _made(calls)]
     try:
         _, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         if waiting:
@@ -61,5 +61,19 @@ def _rank_of(error: BaseException) -> int:
     return 0 if isinstance(error, ContextLost | DeviceStopped) else 1
 
 
+def _made(calls: Iterable[Any]) -> list[Coroutine[Any, Any, Any]]:
+    """The calls; the last one fails if it was refused, and those behind it are not made."""
+    made: list[Coroutine[Any, Any, Any]] = []
+    try:
+        made.extend(map(_awaited, calls))
+    except Exception as error:  # raised by the refused call, when it is awaited beside the others
+        made.append(_refused(error))
+    return made
+
+
 async def _awaited(call: Any) -> Any:
     return await call
+
+
+async def _refused(error: Exception) -> Any:
+    raise error
