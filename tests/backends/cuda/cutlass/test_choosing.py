@@ -141,10 +141,10 @@ def test_a_tree_that_cublaslt_lacks_takes_steps_until_a_template_is_compiled(
 ) -> None:
     op = message(256, Tree().silu().gate("g", None), (array(256, 512),))
     assert "then 1 launches of a generated epilogue" in served(library, op)
-    templates.took = {str(WIDE[3]): 0.25}
-    assert served(library, op) == f"cutlass: one launch, {WIDE[3]}; measured as the fastest of 2 engines"
-    templates.took = {str(WIDE[3]): 2.5}
-    assert served(library, op).startswith(f"cutlass: one launch, {WIDE[3]}")  # as it was measured
+    templates.took = {str(WIDE[2]): 0.25}
+    assert served(library, op) == f"cutlass: one launch, {WIDE[2]}; measured as the fastest of 2 engines"
+    templates.took = {str(WIDE[2]): 2.5}
+    assert served(library, op).startswith(f"cutlass: one launch, {WIDE[2]}")  # as it was measured
 
 
 def test_a_choice_is_kept_for_a_class_of_extents_until_more_is_compiled(
@@ -188,10 +188,10 @@ def test_explain_names_the_engine(library: CudaCutlass, templates: Templates) ->
 
 def test_groups_are_measured_with_groups_of_different_sizes(library: CudaCutlass, templates: Templates) -> None:
     many = tilings_of_groups(1024, 2, 512)
-    templates.took = {str(many[0]): 2.0, str(many[1]): 1.0, str(many[2]): 1.5}
+    templates.took = {str(many[0]): 2.0, str(many[1]): 1.0}
     op = GroupedGemm(a=array(1024, 64), b=array(2, 64, 512), offsets=Placeholder(layout_of(DTYPES["i32"], (3,))))
     plan = library.prepare(op)
-    assert plan.executed_by.endswith(f"{many[1]}; measured as the fastest of 3 engines")
+    assert plan.executed_by.endswith(f"{many[1]}; measured as the fastest of 2 engines")
     assert {extents for _, extents in templates.launched} == {(1024, 512, 64)}
     plan.close()
 

@@ -37,20 +37,18 @@ class Tiling(NamedTuple):
 
 
 WIDE = (
-    Tiling(128, 256, 128, (2, 1), "Cooperative"),
-    Tiling(128, 256, 128, (1, 2), "Cooperative"),
-    Tiling(256, 128, 128, (1, 2), "Cooperative"),
-    Tiling(128, 128, 128, (2, 1), "Pingpong"),
+    Tiling(128, 128, 128, (2, 1), "Pingpong", raster=2),
     Tiling(64, 256, 128, (2, 1), "Pingpong"),
+    Tiling(128, 256, 128, (2, 1), "Cooperative", raster=1),
 )
 SMALL = (Tiling(128, 128, 128, (2, 1), "Cooperative"), Tiling(64, 128, 128, (2, 1), "Pingpong"))
 """Of factors of one byte: their sums are held twice, and larger tiles do not fit into the registers."""
 MANY = (
-    Tiling(128, 256, 128, (2, 1), "Cooperative"),
-    Tiling(128, 256, 128, (1, 2), "Cooperative"),
-    Tiling(128, 128, 128, (1, 2), "Pingpong"),
+    Tiling(128, 256, 128, (1, 1), "Cooperative", raster=1),
+    Tiling(128, 128, 128, (1, 2), "Pingpong", raster=1),
 )
-NARROW = (Tiling(64, 128, 256, (2, 1), "Pingpong"), Tiling(64, 128, 256, (1, 2), "Pingpong"))
+"""No cluster spans rows: where a group has an odd number of tiles, half of it would have nothing to do."""
+NARROW = (Tiling(64, 128, 256, (2, 1), "Pingpong", raster=1), Tiling(64, 128, 256, (1, 2), "Pingpong", raster=1))
 
 
 def tilings_of(itemsize: int) -> tuple[Tiling, ...]:
