@@ -99,8 +99,9 @@ def templates(session: HostSession, monkeypatch: pytest.MonkeyPatch, tmp_path: A
 
 @pytest.fixture
 def library(session: HostSession, templates: Templates) -> Iterator[CudaCutlass]:
-    stream: Any = session.device.stream()
-    made = CudaCutlass(session.device, stream)  # type: ignore[arg-type]
+    device: Any = session.device
+    stream = device.stream()
+    made = CudaCutlass(device, stream)
     yield made
     made.close()
     stream.close()
