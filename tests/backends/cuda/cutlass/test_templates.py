@@ -175,6 +175,17 @@ print([library.answer() for library in found], found[0] is found[2])
     assert told.stdout.split("\n")[0] == "[3, 4, 3, 4] True"
 
 
+@pytest.mark.leaves_nothing
+def test_a_loaded_binary_is_not_taken_for_an_arena_that_was_left(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    source, target = tmp_path / "5.c", tmp_path / "5.so"
+    source.write_text("int answer(void) { return 5; }")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", target], check=True, timeout=60)
+    assert nvcc.library_of(target.read_bytes()).answer() == 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_nvrtc_takes_a_generated_epilogue(dtype: str) -> None:
