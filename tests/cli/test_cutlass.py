@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 import callboard as cb
-from callboard.backends.cuda.cutlass import nvcc
+from callboard.backends.cuda.cutlass import ahead, nvcc
 from callboard.backends.cuda.cutlass.grouped_text import grouped_text
 from callboard.backends.cuda.cutlass.templates import gemm_text
+from callboard.backends.cuda.cutlass.tilings import tilings_of, tilings_of_groups
 from callboard.cli import main
 from callboard.cli.serving.prebuild import product_of
 from callboard.core.dtype import DTYPES
@@ -38,32 +39,32 @@ def array(dtype: str, *shape: int) -> Placeholder:
     return Placeholder(layout_of(DTYPES[dtype], shape))
 
 
-def test_a_template_is_compiled_once(compiled: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_template_of_each_tiling_is_compiled_once(compiled: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cutlass", "prebuild", "f16", "bias", "relu", "--dry-run"]) == 0
     assert "to compile for sm_90a" in capsys.readouterr().out
     assert compiled == []
-    for says in (
-        "compiled for sm_90a, 6 bytes: f16 @ f16 -> f16, bias relu",
-        "in the cache: f16 @ f16 -> f16, bias relu",
-    ):
+    for says in ("compiled for sm_90a, 6 bytes", "in the cache"):
         assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
-        assert capsys.readouterr().out == f"{says}\n"
-    assert len(compiled) == 1
+        lines = [f"{says}: f16 @ f16 -> f16, {tiling}, bias relu" for tiling in tilings_of(2)]
+        assert capsys.readouterr().out.splitlines() == lines
+    assert len(compiled) == len(set(compiled)) == len(tilings_of(2))
 
 
-def test_groups_have_a_template_for_few_rows_and_one_for_many(
+def test_groups_have_templates_for_few_rows_and_for_many(
     compiled: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["cutlass", "prebuild", "bf16", "bias", "relu", "--groups"]) == 0
-    assert capsys.readouterr().out.split("\n")[:2] == [
-        "compiled for sm_90a, 6 bytes: bf16 @ bf16, groups of 128 rows, bias relu",
-        "compiled for sm_90a, 6 bytes: bf16 @ bf16, groups of 512 rows, bias relu",
+    few, many = tilings_of_groups(128, 1, 256), tilings_of_groups(512, 1, 256)
+    assert capsys.readouterr().out.splitlines() == [
+        f"compiled for sm_90a, 6 bytes: bf16 @ bf16, groups of {rows} rows, {tiling}, bias relu"
+        for rows, tilings in ((128, few), (512, many))
+        for tiling in tilings
     ]
-    for rows, text in zip((100, 4096), compiled, strict=True):
+    for rows, tilings in ((100, few), (4096, many)):
         sums = GroupedGemm(
             a=array("bf16", rows, 64), b=array("bf16", 4, 64, 512), offsets=array("i32", 5), out_dtype="f32"
         )
-        assert grouped_text(sums) == text
+        assert {grouped_text(sums, tiling) for tiling in tilings} <= set(compiled)
     assert main(["cutlass", "prebuild", "f8_e4m3", "--groups", "--transposed", "b"]) == 2
     assert "the templates of groups have f16 and bf16" in capsys.readouterr().err
 
@@ -80,7 +81,8 @@ def test_it_is_the_template_of_a_call_of_any_extent_and_names() -> None:
         inputs=tuple(array("bf16", *shape) for shape in ((512,), (64, 512), (64,), (), (64, 512))),
         engine="cutlass",
     )
-    assert gemm_text(made, made.problem()) == gemm_text(call, call.problem())
+    for tiling in tilings_of(2):
+        assert gemm_text(made, made.problem(), tiling) == gemm_text(call, call.problem(), tiling)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +112,10 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_nvcc_compiles_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Forty seconds of an idle core."""
+def test_nvcc_compiles_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Forty seconds of an idle core for each of two tilings."""
     pytest.importorskip("cutlass_library", reason="the extra cutlass is not installed")
     nvcc.toolchain.cache_clear()
     try:
@@ -119,6 +123,7 @@ def test_nvcc_compiles_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
     except cb.BackendUnavailable as e:
         pytest.skip(str(e))
     monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(ahead, "tilings_of", lambda itemsize: (tilings_of(itemsize)[0], tilings_of(itemsize)[-1]))
     assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
     assert capsys.readouterr().out.startswith("compiled for sm_90a")
     assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0

@@ -36,9 +36,10 @@ def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     action = actions.add_parser(
         "prebuild",
-        help="compile the template of a product, unless it is in the cache",
-        description="Compiles the template of dev.cutlass.gemm(a, b, epilogue=...) for compute capability 9.0. It "
-        f"serves every extent. Steps of the epilogue, in order: {STEPS}.",
+        help="compile the templates of a product, unless they are in the cache",
+        description="Compiles the templates of dev.cutlass.gemm(a, b, epilogue=...) for compute capability 9.0, one "
+        "for each tiling. They serve every extent; the first call of a size measures which is the fastest. Steps of "
+        f"the epilogue, in order: {STEPS}.",
     )
     action.add_argument("dtype", choices=FACTORS, metavar="DTYPE", help=f"of both factors: {', '.join(FACTORS)}")
     action.add_argument("steps", nargs="*", metavar="STEP", help="a step of the epilogue")
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed)
         compile_ahead = importlib.import_module(AHEAD).compile_ahead
-        told = [compile_ahead(one, given.dry_run) for one in (grouped(op) if given.groups else [op])]
+        told = [line for one in (grouped(op) if given.groups else [op]) for line in compile_ahead(one, given.dry_run)]
     except (AccelError, ValueError) as e:
         print(f"callboard cutlass: {e}", file=sys.stderr)
         return 2

@@ -15,7 +15,7 @@ class Explain(Fused[str], tag="cutlass.explain"):
 
     Args:
         a, b, out, c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum, engine: See :class:`Gemm`. With
-            ``engine="cutlass"`` the template is compiled.
+            ``engine="cutlass"`` a template is compiled, if there is none yet.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()

@@ -16,7 +16,8 @@ __all__ = ["ACCUMULATED", "RESULTS", "Engine", "Fused", "Problem", "inputs_of", 
 R_co = TypeVar("R_co", covariant=True)
 
 Engine = Literal["auto", "vendor", "cutlass"]
-"""``"auto"``: the vendor's routine; CUTLASS where its binary is in the cache. ``"cutlass"`` compiles if need be."""
+"""``"auto"``: the faster of the vendor's routine and CUTLASS, where binaries of it are in the cache. ``"cutlass"``: the
+latter alone, compiled if need be."""
 
 ACCUMULATED = {"f64": "f64", "i8": "i32"}
 """The dtype of the sums, f32 for all others."""

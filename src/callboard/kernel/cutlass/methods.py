@@ -227,8 +227,8 @@ class Methods(Api[Mode]):
         """The engine that serves :meth:`gemm` with these arguments, and its launches, in words.
 
         Args:
-            a, b, epilogue, c, out_dtype, engine, inputs: See :meth:`gemm`. With ``engine="cutlass"`` the template is
-                compiled, if it is not yet.
+            a, b, epilogue, c, out_dtype, engine, inputs: See :meth:`gemm`. With ``engine="cutlass"`` a template is
+                compiled, if there is none yet.
         """
         bound = _bound("explain", epilogue, inputs)
         answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **bound))

@@ -12,6 +12,7 @@ from host_compiler import COMPILER
 import callboard as cb
 from callboard.backends.cuda.cutlass import grouping, nvcc
 from callboard.backends.cuda.cutlass.grouped_text import FIELDS
+from callboard.backends.cuda.cutlass.tilings import Tiling, tilings_of_groups
 from callboard.core.layout import layout_of
 from callboard.kernel.cutlass import GroupedGemm
 from callboard.testing.session import SessionArray
@@ -51,7 +52,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The texts of the templates that plans were made of."""
     found: list[str] = []
 
-    def text_of(op: GroupedGemm) -> str:
+    def text_of(op: GroupedGemm, tiling: Tiling) -> str:
         row_major = op.b.strides[-1] == 1
         return TEMPLATE.format(
             fields=FIELDS,
@@ -68,6 +69,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         return target.read_bytes()
 
     monkeypatch.setattr(grouping, "grouped_text", text_of)
+    monkeypatch.setattr(grouping, "tilings_of_groups", lambda *extents: tilings_of_groups(*extents)[:1])
     monkeypatch.setattr(nvcc, "is_built", lambda *_: True)
     monkeypatch.setattr(nvcc, "built", built)
     return found

@@ -14,6 +14,7 @@ from callboard.backends.cuda import compiling
 from callboard.backends.cuda.cutlass import nvcc
 from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
 from callboard.backends.cuda.cutlass.text import epilogue_text
+from callboard.backends.cuda.cutlass.tilings import Tiling, tilings_of
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, LibraryError
@@ -46,6 +47,10 @@ WHOLE = message(
 )
 
 
+FIRST = tilings_of(2)[0]
+ODD = layout_of(DTYPES["f16"], (256, 512), (516, 1))
+
+
 @pytest.fixture
 def no_toolchain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A compiler that is a script of the test, and folders without headers."""
@@ -60,19 +65,47 @@ def put(script: Path, *lines: str) -> None:
     script.chmod(0o755)
 
 
+def text_of(op: Gemm, tiling: Tiling = FIRST) -> str:
+    return gemm_text(op, op.problem(), tiling)
+
+
 def test_the_text_has_every_array_and_step_of_the_tree() -> None:
-    text = gemm_text(WHOLE, WHOLE.problem())
-    for leaf in ("Sm90AccFetch", "Sm90SrcFetch", "Sm90RowBroadcast", "Sm90ColBroadcast", "Sm90AuxLoad", "Sm90Scalar"):
-        assert leaf in text
+    text = text_of(WHOLE)
+    for leaf in ("Sm90AccFetch", "Sm90SrcFetch", "Sm90RowBroadcast", "Sm90ColBroadcast", "Matrix<cutlass::half_t>"):
+        assert f"fusion::{leaf}" in text or f"    {leaf}" in text
+    assert "Sm90ScalarBroadcast" in text
     assert "in1[i]" in text
     assert "to_i8" in text
-    other = message(Tree().relu())
-    assert gemm_text(other, other.problem()) != text
+    assert text_of(message(Tree().relu())) != text
 
 
 def test_extents_are_no_part_of_the_text() -> None:
-    texts = {gemm_text(one, one.problem()) for one in (message(), message(n=1024))}
-    assert len(texts) == 1
+    assert len({text_of(one) for one in (message(), message(n=1024))}) == 1
+
+
+def test_every_tiling_has_a_text_of_its_own_and_its_order_of_tiles_is_no_part() -> None:
+    tilings = tilings_of(2)
+    assert len({text_of(message(), tiling) for tiling in tilings}) == len(tilings)
+    assert text_of(message(), FIRST._replace(swizzle=8, raster=2)) == text_of(message())
+
+
+def test_the_first_matrix_of_a_tree_takes_the_place_of_an_addend() -> None:
+    """Its loads run ahead of the epilogue, and need no memory of their own beside the result's."""
+    matrices = array("f16", 256, 512), array("f32", 256, 512)
+    text = text_of(message(Tree().bias().gate("g", "silu").residual("r"), array("f16", 512), *matrices))
+    assert "using ElementC = cutlass::half_t;" in text
+    assert "(const cutlass::half_t*)p.inputs[1], c," in text
+    assert "cute::get<0>(c) = p.rows[1];" in text
+    assert "Matrix<float>" in text
+    assert "Matrix<cutlass::half_t>" not in text
+    wide = text_of(message(Tree().residual("r"), array("f64", 256, 512)))  # TMA has no such dtype
+    assert "using ElementC = void;" in wide
+    assert "Sm90AuxLoad<0, void, double" in wide
+
+
+def test_approximate_functions_are_for_results_of_two_bytes() -> None:
+    for dtype, approximate in (("f16", True), ("f32", False)):
+        assert ("rcp.approx" in text_of(message(Tree().silu(), out_dtype=dtype))) is approximate
 
 
 @pytest.mark.parametrize(
@@ -82,6 +115,10 @@ def test_extents_are_no_part_of_the_text() -> None:
         (message(n=12), "must be adjacent and start at multiples of 16 bytes"),
         (message(dtype="f8_e4m3"), "fp8 factors need their inner axis adjacent"),
         (message(Tree().reduce("sum", "row", "s"), reductions=(array("f32", 256),)), "has reductions"),
+        (
+            message(Tree().residual("r"), Placeholder(ODD)),
+            "its rows must start at multiples of 16 bytes: pass dev.copy",
+        ),
     ],
 )
 def test_there_is_no_template_for_a_reason(op: Gemm, why: str) -> None:
@@ -138,6 +175,17 @@ print([library.answer() for library in found], found[0] is found[2])
     assert told.stdout.split("\n")[0] == "[3, 4, 3, 4] True"
 
 
+@pytest.mark.leaves_nothing
+def test_a_loaded_binary_is_not_taken_for_an_arena_that_was_left(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    source, target = tmp_path / "5.c", tmp_path / "5.so"
+    source.write_text("int answer(void) { return 5; }")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", target], check=True, timeout=60)
+    assert nvcc.library_of(target.read_bytes()).answer() == 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_nvrtc_takes_a_generated_epilogue(dtype: str) -> None:
@@ -167,7 +215,7 @@ def test_nvcc_takes_the_whole_template(tmp_path: Path) -> None:
         nvcc.toolchain()
     except BackendUnavailable as e:
         pytest.skip(str(e))
-    code = nvcc.library_of(nvcc.built(gemm_text(WHOLE, WHOLE.problem()), "90a", KernelCache(tmp_path)))
+    code = nvcc.library_of(nvcc.built(text_of(WHOLE), "90a", KernelCache(tmp_path)))
     assert code.callboard_launch
     assert code.callboard_workspace
-    assert ctypes.sizeof(Call) == 4 * 8 + 8 * 8 + 12 * 8 + 16 * 8 + 8
+    assert ctypes.sizeof(Call) == 4 * 8 + 8 * 8 + 12 * 8 + 16 * 8 + 8 + 8

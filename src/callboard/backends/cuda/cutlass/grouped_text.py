@@ -6,7 +6,7 @@ The tiles are those that PyTorch chooses for its grouped product (``_grouped_mm`
 """
 
 import ctypes
-from ctypes import c_float, c_int64, c_void_p
+from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import Any
 
 import msgspec
@@ -22,16 +22,15 @@ from callboard.backends.cuda.cutlass.hopper import (
     far_axis,
     far_step,
     function_text,
+    tiled,
 )
 from callboard.backends.cuda.cutlass.text import functions_text
+from callboard.backends.cuda.cutlass.tilings import Tiling
 from callboard.core.layout import Layout
 from callboard.kernel.cutlass import GroupedGemm
 from callboard.kernel.cutlass.fused import Problem
 
 __all__ = ["GroupedCall", "compiled_for", "grouped_text", "is_whole", "put_extents", "why_no_groups"]
-
-FEW = 128
-"""Rows of a group on average, or columns, up to which tiles are narrow."""
 
 
 class GroupedCall(ctypes.Structure):
@@ -40,6 +39,8 @@ class GroupedCall(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("a", "b", "offsets", "out", "group")),
         *((name, c_int64) for name in ("rows", "n", "k", "groups", "a_step", "b_step", "b_group", "out_step")),
+        ("swizzle", c_int),
+        ("raster", c_int),
         ("alpha", c_float),
         ("beta", c_float),
     )
@@ -52,6 +53,7 @@ struct GroupedCall {
     void* out;
     int* group;  // of each row, -1 for none; null: not wanted
     long long rows, n, k, groups, a_step, b_step, b_group, out_step;
+    int swizzle, raster;
     float alpha, beta;
 };
 """
@@ -60,7 +62,7 @@ BODY = """
 namespace fusion = cutlass::epilogue::fusion;
 using Shape = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
 using TileOfBlock = cute::Shape<cute::Int<{tile_m}>, cute::Int<{tile_n}>, cute::Int<{tile_k}>>;
-using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
+using Cluster = cute::Shape<cute::Int<{cluster_m}>, cute::Int<{cluster_n}>, cute::_1>;
 using ElementA = {a};
 using ElementB = {b};
 using ElementD = {out};
@@ -123,21 +125,22 @@ __global__ void __launch_bounds__(256) prepare(const GroupedCall p, const Groups
         }}
     }}
     const int lane = threadIdx.x % 32;
-    for (long long row = blockIdx.x * 8ll + threadIdx.x / 32; row < p.rows; row += gridDim.x * 8ll) {{
+    for (long long first = blockIdx.x * 256ll + threadIdx.x - lane; first < p.rows; first += gridDim.x * 256ll) {{
+        const long long row = first + lane;
         int group = -1;
-        for (int g = lane; g < p.groups; g += 32) {{
+        for (int g = 0; g < p.groups; ++g) {{
             group = row >= p.offsets[g] && row < p.offsets[g + 1] ? g : group;
         }}
-        group = __reduce_max_sync(0xffffffff, group);
-        if (p.group && lane == 0) {{
+        if (p.group && row < p.rows) {{
             p.group[row] = group;
         }}
-        if (group < 0) {{
-            cutlass::Array<float, 1> none;
-            none[0] = 0.f;
-            const float value = Function{{}}(none, {{p.alpha, p.beta}})[0];
+        for (unsigned none = __ballot_sync(0xffffffff, group < 0 && row < p.rows); none; none &= none - 1) {{
+            cutlass::Array<float, 1> zero;
+            zero[0] = 0.f;
+            const float value = Function{{}}(zero, {{p.alpha, p.beta}})[0];
+            ElementD* const target = (ElementD*)p.out + (first + __ffs(none) - 1) * p.out_step;
             for (long long i = lane; i < p.n; i += 32) {{
-                ((ElementD*)p.out)[row * p.out_step + i] = cutlass::NumericConverter<ElementD, float>{{}}(value);
+                target[i] = cutlass::NumericConverter<ElementD, float>{{}}(value);
             }}
         }}
     }}
@@ -145,12 +148,15 @@ __global__ void __launch_bounds__(256) prepare(const GroupedCall p, const Groups
 
 static typename Device::Arguments arguments_of(const GroupedCall& p, const Groups& found) {{
 {hardware}    typename Tree::Arguments tree{{{{}}, {{p.alpha, p.beta}}}};
-    return typename Device::Arguments{{
+    typename Device::Arguments given{{
         cutlass::gemm::GemmUniversalMode::kGrouped,
         {{(int)p.groups, found.extents, nullptr}},
         {{found.a, found.a_steps, found.b, found.b_steps}},
         {{tree, nullptr, nullptr, found.out, found.out_steps}},
         hardware}};
+    given.scheduler.max_swizzle_size = p.swizzle;
+    given.scheduler.raster_order = (decltype(given.scheduler.raster_order))p.raster;
+    return given;
 }}
 
 extern "C" long long callboard_workspace(const GroupedCall* call) {{
@@ -163,7 +169,7 @@ extern "C" long long callboard_workspace(const GroupedCall* call) {{
 extern "C" int callboard_launch(const GroupedCall* call, void* workspace, void* stream) {{
     Groups found;
     const long long own = placed((char*)workspace, call->groups, found);
-    const long long blocks = (call->rows + 7) / 8;
+    const long long blocks = (call->rows + 255) / 256;
     prepare<<<(unsigned)(blocks < 1 ? 1 : blocks > 1056 ? 1056 : blocks), 256, 0, (cudaStream_t)stream>>>(*call, found);
     Device device;
     const cutlass::Status made =
@@ -205,12 +211,8 @@ def compiled_for(op: GroupedGemm) -> GroupedGemm:
     return msgspec.structs.replace(op, **none, alpha=1.0, beta=0.0, out_dtype="f32")
 
 
-def grouped_text(op: GroupedGemm) -> str:
+def grouped_text(op: GroupedGemm, tiling: Tiling) -> str:
     """The source of the kernels of a message that :func:`compiled_for` gives."""
-    rows, _ = op.a.shape
-    groups, _, n = op.b.shape
-    few = rows <= FEW * groups or n <= FEW
-    tile = (64, 128, 128) if few else (128, 256, 64)
     size, out = op.a.dtype.itemsize, op.result_dtype
     axis = far_axis(op.b.layout)
     assert axis is not None
@@ -221,12 +223,11 @@ def grouped_text(op: GroupedGemm) -> str:
         a=FACTORS[op.a.dtype.name],
         b=FACTORS[op.b.dtype.name],
         out=ELEMENTS[out.name],
-        schedule="Pingpong" if few else "Cooperative",
         align=BYTES // size,
         align_out=BYTES // out.itemsize,
         layout_b="cutlass::layout::RowMajor" if axis == 0 else "cutlass::layout::ColumnMajor",
         step_b=1 - axis,
-        **dict(zip(("tile_m", "tile_n", "tile_k"), tile, strict=True)),
+        **tiled(tiling, size),
     )
     headers = HEADERS + '#include "cutlass/gemm/group_array_problem_shape.hpp"\n'
     own = ["namespace callboard {", functions_text("float"), function_text(op), FIELDS, "}"]

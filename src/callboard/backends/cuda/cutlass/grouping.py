@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ctypes import c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.cutlass.choosing import Candidate, fastest
 from callboard.backends.cuda.cutlass.engines import InSteps, launcher
 from callboard.backends.cuda.cutlass.grouped_text import (
     GroupedCall,
@@ -15,7 +16,8 @@ from callboard.backends.cuda.cutlass.grouped_text import (
 )
 from callboard.backends.cuda.cutlass.hopper import BYTES
 from callboard.backends.cuda.cutlass.rules import refuses
-from callboard.backends.cuda.cutlass.templated import Code, TemplatePlan, image_of
+from callboard.backends.cuda.cutlass.templated import Code, Source, TemplatePlan, compiled
+from callboard.backends.cuda.cutlass.tilings import Tiling, tilings_of_groups
 from callboard.core.library import plans
 from callboard.core.op import info_of
 from callboard.kernel.cutlass import GroupedGemm
@@ -46,18 +48,15 @@ class Whole(TemplatePlan):
         library: The library.
         op: The message, with placeholders.
         problem: Its shapes.
+        tiling: Of the template.
         image: The compiled template.
-        otherwise: Makes the plan for operands that start elsewhere than at multiples of 16 bytes.
     """
 
-    executed_by = "cutlass: the grouped product and its epilogue"
-
-    def __init__(
-        self, library: "CudaCutlass", op: GroupedGemm, problem: Problem, image: bytes, otherwise: Callable[[], InSteps]
-    ) -> None:
-        self._call = call = GroupedCall(alpha=1.0)
+    def __init__(self, library: "CudaCutlass", op: GroupedGemm, problem: Problem, tiling: Tiling, image: bytes) -> None:
+        self.executed_by = f"cutlass: the grouped product and its epilogue, {tiling}"
+        self._call = call = _call(tiling)
         put_extents(call, op, problem.result if op.out is None else op.out.layout)
-        super().__init__(library, Code(image, call, "cutlass.grouped_gemm"), otherwise)
+        super().__init__(library, Code(image, call, "cutlass.grouped_gemm"), lambda: _plain(library, op, problem))
 
     def put(self, *dynamic: Any) -> int:
         call = self._call
@@ -70,21 +69,17 @@ class Whole(TemplatePlan):
 def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
     """A template, whole or for the sums alone; else the plain kernel. Kernels of the epilogue follow the sums."""
     problem = op.problem()
-    image: bytes | None = None
     sums_of = compiled_for(op)
     asked = op.engine == "cutlass" or (op.engine == "auto" and sums_of is op)  # sums for an epilogue: see the guide
-    if asked and why_no_groups(op, problem) is None:
-        image = image_of(library, op.engine, "cutlass.grouped_gemm", lambda: grouped_text(sums_of))
-    rows = problem.result.shape[0]
-
-    def plain() -> InSteps:
-        return InSteps(library, op, problem, (4 * rows,), _kernel(library, op), groups=0)
-
-    if image is None:
-        return plain()
+    found = _template(library, sums_of) if asked and why_no_groups(op, problem) is None else None
+    if found is None:
+        return _plain(library, op, problem)
+    tiling, image, words = found
     if sums_of is op:
-        return Whole(library, op, problem, image, plain)
-    call = GroupedCall(alpha=1.0)
+        whole = Whole(library, op, problem, tiling, image)
+        whole.executed_by += words
+        return whole
+    call = _call(tiling)
     put_extents(call, sums_of, sums_of.problem().result)
     code = Code(image, call, "cutlass.grouped_gemm")
 
@@ -99,9 +94,34 @@ def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
             call.a, call.b, call.offsets = dynamic[0], dynamic[1], dynamic[OFFSETS]
             code(stream, scratch)
 
-        return multiply, lambda: None, "cutlass: the grouped product"
+        return multiply, lambda: None, f"cutlass: the grouped product, {tiling}{words}"
 
-    return InSteps(library, op, problem, (4 * rows, code.nbytes), make, groups=0)
+    return InSteps(library, op, problem, (4 * problem.result.shape[0], code.nbytes), make, groups=0)
+
+
+def _template(library: "CudaCutlass", op: GroupedGemm) -> tuple[Tiling, bytes, str] | None:
+    """The fastest of the compiled templates with words about it; None if there are none."""
+    problem = op.problem()
+    tilings = tilings_of_groups(op.a.shape[0], op.b.shape[0], op.b.shape[2])
+    sources = [Source(tiling, grouped_text(op, tiling)) for tiling in tilings]
+    found = compiled(library, op.engine, "cutlass.grouped_gemm", sources)
+    if not found:
+        return None
+
+    def candidate(source: Source, image: bytes) -> Candidate:
+        return Candidate(source.key(), lambda own: Whole(own, op, problem, source.tiling, image))
+
+    at, words = fastest(library, op, problem, [candidate(*one) for one in found])
+    source, image = found[at]
+    return source.tiling, image, words
+
+
+def _call(tiling: Tiling) -> GroupedCall:
+    return GroupedCall(alpha=1.0, swizzle=tiling.swizzle, raster=tiling.raster)
+
+
+def _plain(library: "CudaCutlass", op: GroupedGemm, problem: Problem) -> InSteps:
+    return InSteps(library, op, problem, (4 * problem.result.shape[0],), _kernel(library, op), groups=0)
 
 
 def _kernel(library: "CudaCutlass", op: GroupedGemm) -> Callable[[int, int], tuple[Any, Callable[[], None], str]]:

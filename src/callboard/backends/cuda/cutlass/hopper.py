@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from callboard.backends.cuda.cutlass.text import value_text
+from callboard.backends.cuda.cutlass.tilings import Tiling
 from callboard.core.layout import Layout
 from callboard.kernel.cutlass.epilogue import EpilogueNode
 from callboard.kernel.cutlass.fused import Fused
@@ -22,6 +23,7 @@ __all__ = [
     "far_step",
     "far_steps",
     "function_text",
+    "tiled",
 ]
 
 BYTES = 16
@@ -68,6 +70,20 @@ RUN = """\
 """
 """The end of a launch, behind the status `made`."""
 
+FAST = """
+__device__ float inverse(float x) {
+    float found;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(found) : "f"(x));
+    return found;
+}
+template <> __device__ float function_sigmoid<float>(float x) { return inverse(1.f + __expf(-x)); }
+template <> __device__ float function_silu<float>(float x) { return x * inverse(1.f + __expf(-x)); }
+template <> __device__ float function_gelu<float>(float x) {
+    return x * function_sigmoid<float>(1.5957691216057308f * (x + 0.044715f * x * x * x));  // (1 + tanh(y)) / 2
+}
+"""
+"""Functions by the GPU's approximate instructions, right to five digits: for results of two bytes and less."""
+
 
 def far(layout: Layout) -> Any:
     """The axis that is not adjacent, 0 or 1 of the last two, and its step; None if neither axis is adjacent."""
@@ -102,6 +118,18 @@ def batch_step(layout: Layout) -> int:
     return layout.strides[0] if len(layout.shape) == 3 and layout.shape[0] > 1 else 0
 
 
+def tiled(tiling: Tiling, itemsize: int) -> dict[str, Any]:
+    """The fields of a text that name a tiling."""
+    return {
+        "tile_m": tiling.rows,
+        "tile_n": tiling.columns,
+        "tile_k": tiling.depth // itemsize,
+        "cluster_m": tiling.cluster[0],
+        "cluster_n": tiling.cluster[1],
+        "schedule": tiling.schedule,
+    }
+
+
 def function_text(op: Fused[Any]) -> str:
     """The function of ``Sm90Compute``, element by element."""
     places = {name: at for at, name in enumerate(op.names)}  # the names themselves are no part of the binary's key
@@ -110,7 +138,8 @@ def function_text(op: Fused[Any]) -> str:
     def read(node: EpilogueNode) -> str:
         return f"in{places[node.name]}[i]"
 
-    lines = ["template <class T> struct Epilogue {", "    struct Arguments { float alpha, beta; };", "};"]
+    lines = [FAST] if op.result_dtype.itemsize <= 2 else []
+    lines += ["template <class T> struct Epilogue {", "    struct Arguments { float alpha, beta; };", "};"]
     lines += ["template <int N> struct Epilogue<cutlass::Array<float, N>> {"]
     lines += ["    using Values = cutlass::Array<float, N>;", "    using Arguments = Epilogue<float>::Arguments;"]
     taken = ", ".join([*(f"Values const& {name}" for name in arrays), "Arguments const& p"])

@@ -122,12 +122,12 @@ def library_of(image: bytes) -> ctypes.CDLL:
     """Load a shared library from memory; the same image is loaded once.
 
     The loader takes a path that it has seen for the library that it found there. So each stays open, and no other gets
-    the number of its descriptor.
+    the number of its descriptor. Its name is not that of an arena, whose descriptors are looked for after tests.
     """
     key = hashlib.sha256(image).digest()
     with _loading:
         if key not in _loaded:
-            descriptor = os.memfd_create("callboard-cutlass", os.MFD_CLOEXEC)
+            descriptor = os.memfd_create("cutlass-template", os.MFD_CLOEXEC)
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(image)
             _loaded[key] = ctypes.CDLL(f"/proc/self/fd/{descriptor}")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callboard.backends.cuda.cutlass.choosing import Candidate, fastest
 from callboard.backends.cuda.cutlass.engines import Direct, InSteps, Product, direct, product_message
 from callboard.backends.cuda.cutlass.rules import refuses
 from callboard.backends.cuda.cutlass.templated import Templated, templated
@@ -20,24 +21,31 @@ __all__ = ["explain", "gemm", "refit"]
 
 @plans(Gemm, refuses=refuses)
 def gemm(library: "CudaCutlass", op: Gemm) -> Direct | InSteps | Templated:
-    """One call of cuBLASLt where it has the epilogue; else a template that is compiled; else steps."""
+    """The fastest of one call of cuBLASLt (steps, where it lacks the epilogue) and the templates that are compiled."""
     problem = op.problem()
     empty = op.a.shape[-1] == 0
     message = product_message(op.a.layout, op.b.layout, layout_of(op.accumulated, problem.result.shape))
 
-    def make(sums: int) -> tuple[Any, Callable[[], None], str]:
-        product = Product(library, message, sums)
-        return lambda stream, dynamic: product(stream, dynamic[0], dynamic[1]), product.close, "cublaslt: the product"
+    def in_steps(own: "CudaCutlass") -> InSteps:
+        def make(sums: int) -> tuple[Any, Callable[[], None], str]:
+            product = Product(own, message, sums)
+            return lambda stream, given: product(stream, given[0], given[1]), product.close, "cublaslt: the product"
 
-    def in_steps() -> InSteps:
-        return InSteps(library, op, problem, (), make, empty=empty)
+        return InSteps(own, op, problem, (), make, empty=empty)
 
     if empty or not problem.result.size:
-        return in_steps()
+        return in_steps(library)
     whole = direct(op, problem) if op.engine != "cutlass" else None
+    candidates = templated(library, op, problem, in_steps)
     if whole is not None:
-        return Direct(library, whole)
-    return templated(library, op, problem, in_steps) or in_steps()
+        asked = whole
+        candidates = [Candidate("cublaslt", lambda own: Direct(own, asked)), *candidates]
+    elif op.engine != "cutlass":
+        candidates = [*candidates, Candidate("in steps", in_steps)]
+    at, words = fastest(library, op, problem, candidates)
+    plan: Direct | InSteps | Templated = candidates[at].make(library)
+    plan.executed_by += words
+    return plan
 
 
 @plans(Explain, refuses=refuses)

@@ -1,13 +1,16 @@
 """Plans of CUTLASS's templates: one kernel for the product and its epilogue."""
 
 import ctypes
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from ctypes import c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callboard.backends.cuda.cutlass import nvcc
+from callboard.backends.cuda.cutlass.choosing import Candidate
 from callboard.backends.cuda.cutlass.hopper import BYTES, batch_step, far_step
 from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
+from callboard.backends.cuda.cutlass.tilings import Tiling, tilings_of
 from callboard.core.errors import LibraryError, UnsupportedOp
 from callboard.core.layout import Layout
 from callboard.kernel.cutlass import Gemm
@@ -18,28 +21,49 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["ARCHITECTURE", "Code", "TemplatePlan", "Templated", "image_of", "templated"]
+__all__ = ["ARCHITECTURE", "Code", "Source", "TemplatePlan", "Templated", "compiled", "templated"]
 
 HOPPER = (9, 0)
 ARCHITECTURE = "90a"
 
 
-def templated(library: "CudaCutlass", op: Gemm, problem: Problem, otherwise: Any) -> "Templated | None":
-    """The plan of a template; None if another engine is to serve the message.
+class Source(NamedTuple):
+    """A template that may serve a message."""
+
+    tiling: Tiling
+    text: str
+
+    def key(self) -> str:
+        """What its speed depends on."""
+        return (
+            f"{self.tiling} {self.tiling.swizzle} {self.tiling.raster} {hashlib.sha256(self.text.encode()).hexdigest()}"
+        )
+
+
+def templated(
+    library: "CudaCutlass", op: Gemm, problem: Problem, otherwise: "Callable[[CudaCutlass], Any]"
+) -> list[Candidate]:
+    """The templates that can serve a message; none if another engine is to serve it.
 
     Args:
         library: The library.
-        op: The message, with placeholders. With ``engine="cutlass"`` the template is compiled if need be.
+        op: The message, with placeholders. With ``engine="cutlass"`` a template is compiled if need be.
         problem: Its shapes.
         otherwise: Makes the plan for operands that start elsewhere than templates need.
 
     Raises:
-        UnsupportedOp, BackendUnavailable, LibraryError: See :func:`image_of`.
+        UnsupportedOp, BackendUnavailable, LibraryError: See :func:`compiled`.
     """
     if op.engine == "vendor" or why_no_template(op, problem) is not None:
-        return None
-    image = image_of(library, op.engine, "cutlass.gemm", lambda: gemm_text(op, problem))
-    return None if image is None else Templated(library, op, problem, image, otherwise)
+        return []
+    sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op.a.dtype.itemsize)]
+
+    def candidate(source: Source, image: bytes) -> Candidate:
+        return Candidate(
+            source.key(), lambda own: Templated(own, op, problem, source.tiling, image, lambda: otherwise(own))
+        )
+
+    return [candidate(*one) for one in compiled(library, op.engine, "cutlass.gemm", sources)]
 
 
 class Code:
@@ -117,14 +141,14 @@ class TemplatePlan:
             self._otherwise = None
 
 
-def image_of(library: "CudaCutlass", engine: str, tag: str, text: Callable[[], str]) -> bytes | None:
-    """The binary of a template; None if another engine is to serve the message.
+def compiled(library: "CudaCutlass", engine: str, tag: str, sources: Sequence[Source]) -> list[tuple[Source, bytes]]:
+    """The templates whose binaries are in the cache, with these.
 
     Args:
         library: The library.
-        engine: Of the message; ``"cutlass"``: compile the template if need be.
+        engine: Of the message; ``"cutlass"``: if there are none, the first template is compiled.
         tag: Of the op.
-        text: Gives the source.
+        sources: The templates that may serve it.
 
     Raises:
         UnsupportedOp: ``engine`` is ``"cutlass"``, and the device is none of Hopper.
@@ -137,11 +161,11 @@ def image_of(library: "CudaCutlass", engine: str, tag: str, text: Callable[[], s
                 f"cuda, {tag}: the templates are for compute capability 9.0, and this device has "
                 f"{'.'.join(map(str, capability))}; leave engine out"
             )
-        return None
-    source = text()
-    if engine == "auto" and not nvcc.is_built(source, ARCHITECTURE):
-        return None
-    return nvcc.built(source, ARCHITECTURE)
+        return []
+    found = [one for one in sources if nvcc.is_built(one.text, ARCHITECTURE)]
+    if not found and engine == "cutlass":
+        found = [sources[0]]
+    return [(one, nvcc.built(one.text, ARCHITECTURE)) for one in found]
 
 
 class Templated(TemplatePlan):
@@ -151,14 +175,22 @@ class Templated(TemplatePlan):
         library: The library.
         op: The message, with placeholders.
         problem: Its shapes.
+        tiling: Of the template.
         image: The compiled template.
         otherwise: Makes the plan for operands that start elsewhere than at multiples of 16 bytes.
     """
 
-    executed_by = "cutlass: one launch"
-
-    def __init__(self, library: "CudaCutlass", op: Gemm, problem: Problem, image: bytes, otherwise: Any) -> None:
-        self._call = call = Call()
+    def __init__(
+        self,
+        library: "CudaCutlass",
+        op: Gemm,
+        problem: Problem,
+        tiling: Tiling,
+        image: bytes,
+        otherwise: Callable[[], Any],
+    ) -> None:
+        self.executed_by = f"cutlass: one launch, {tiling}"
+        self._call = call = Call(swizzle=tiling.swizzle, raster=tiling.raster)
         _put_steps(call, op, problem)
         call.alpha, call.beta = 1.0, 0.0
         for name in ("a", "b", "c", "out"):

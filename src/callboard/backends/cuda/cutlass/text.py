@@ -17,6 +17,8 @@ PRELUDE = """
 template <typename A> __device__ A function_gelu(A x) {
     return A(0.5) * x * (A(1) + tanh(A(0.7978845608028654) * (x + A(0.044715) * x * x * x)));
 }
+template <typename A> __device__ A function_sigmoid(A x) { return A(1) / (A(1) + exp(-x)); }
+template <typename A> __device__ A function_silu(A x) { return x / (A(1) + exp(-x)); }
 template <typename A> __device__ A greater(A x, A y) { return x != x || x > y ? x : y; }  // NaN wins
 template <typename A> __device__ A lesser(A x, A y) { return x != x || x < y ? x : y; }
 __device__ signed char to_i8(double x) {
@@ -31,8 +33,8 @@ __device__ u8 to_e5m2(float x) { return to_small(x < -57344.f ? -57344.f : x > 5
 FUNCTIONS = {
     "relu": "{0} < A(0) ? A(0) : {0}",
     "gelu": "function_gelu<A>({0})",
-    "silu": "{0} / (A(1) + exp(-{0}))",
-    "sigmoid": "A(1) / (A(1) + exp(-{0}))",
+    "silu": "function_silu<A>({0})",
+    "sigmoid": "function_sigmoid<A>({0})",
     "tanh": "tanh({0})",
     "exp": "exp({0})",
     "sqrt": "sqrt({0})",

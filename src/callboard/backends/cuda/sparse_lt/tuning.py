@@ -7,6 +7,7 @@ import ctypes
 import statistics
 from collections.abc import Callable, Sequence
 from ctypes import c_float, c_void_p
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from callboard.backends.cuda.sparse_lt.cusparselt import COLUMNS, ROWS, Cusparse
 from callboard.core.dtype import DType
 from callboard.core.errors import LibraryError, OutOfMemory, UnsupportedOp
 
-__all__ = ["choose", "fastest"]
+if TYPE_CHECKING:
+    from callboard.backends.cuda.driver import Driver
+
+__all__ = ["choose", "fastest", "numbers_of", "repeat"]
 
 LEGAL = {("f16", COLUMNS, COLUMNS): 36, ("f16", ROWS, COLUMNS): 34}
 """The number of algorithms tried, by the dtype of the factors and the orders of the dense one and the result; of other
@@ -79,9 +83,9 @@ def fastest(
     try:
         a, b, d, c = (made.memory(size) for size in sizes)
         driver.check(driver.memset_8(a, METADATA, sizes[0], stream.native), "cuMemsetD8Async")
-        numbers = _numbers(dtype)
+        numbers = numbers_of(dtype)
         for address, size in ((a, stored), (b, sizes[1])):
-            _repeat(lt, stream.native, address, size, numbers)
+            repeat(driver, stream.native, address, size, numbers)
         for _ in range(2):
             event = c_void_p()
             driver.event_create(ctypes.byref(event), 0)
@@ -145,7 +149,7 @@ class Workspace:
         self._memory.close()
 
 
-def _numbers(dtype: DType) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+def numbers_of(dtype: DType) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
     """The bytes of normal numbers, of integers with a deviation of 32."""
     drawn = np.random.default_rng(0).standard_normal(NUMBERS)
     if dtype.is_integer:
@@ -153,11 +157,11 @@ def _numbers(dtype: DType) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
     return drawn.astype(np.float32).astype(dtype.np).view(np.uint8)
 
 
-def _repeat(
-    lt: CusparseLt, stream: int, address: int, size: int, pattern: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
+def repeat(
+    driver: "Driver", stream: int, address: int, size: int, pattern: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 ) -> None:
     """Repeat a pattern over memory by doubling."""
-    driver, filled = lt.driver, min(size, pattern.nbytes)
+    filled = min(size, pattern.nbytes)
     driver.check(driver.memcpy_htod(address, pattern.ctypes.data, filled, stream), "cuMemcpyHtoDAsync")
     while filled < size:
         more = min(filled, size - filled)
