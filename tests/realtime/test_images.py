@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import ndimage
 from tests.realtime.text_lab import run_text
 
 import callboard as cb
+from callboard.core.dtype import as_dtype
+from callboard.core.layout import layout_of
 from callboard.realtime.images import plain
-from callboard.realtime.images.kernels import TEXT, THREADS, blocks_of
+from callboard.realtime.images.cuda import HIGH, TEXT, THREADS, blocks_of
+from callboard.realtime.images.kernels import OPS
 from callboard.realtime.images.messages import Process, ProcessGpu, UpdateKernel
 from callboard.realtime.images.separation import stage_of
 
@@ -50,7 +55,7 @@ def near(found: Any, wanted: Any, dtype: str) -> None:
     assert found.dtype == dtype
     off = np.abs(found.astype("f8") - wanted)
     assert off.max() <= (1e-2 if dtype == "float32" else 1), off.max()
-    assert dtype == "float32" or (off > 0).mean() < 0.01
+    assert dtype == "float32" or (off > 0).sum() <= max(3, 0.01 * off.size)
 
 
 @pytest.mark.parametrize("border", list(SCIPY))
@@ -147,21 +152,57 @@ def test_numba_gives_what_numpy_gives(border: str) -> None:
         near(found[1], found[0].astype("f8"), dtype)
 
 
+TYPES = {"uint8": "unsigned char", "uint16": "unsigned short", "float32": "float"}
+
+
+def by_text(image: Any, weights: Any, border: int, result: str = "") -> Any:
+    """The CUDA text on the host; the output is of rubbish before."""
+    dtype = result or image.dtype.name
+    found = np.full(image.shape, 77, dtype)
+    k, c = (len(weights), image.shape[-1]) if weights.shape[0] == weights.shape[1] and not result else (0, 0)
+    name = f"filter<{TYPES[image.dtype.name]}, {TYPES[dtype]}, {k}, {c}>" if (k, c) in OPS else ""
+    name = name or f"filter<{TYPES[image.dtype.name]}, {TYPES[dtype]}, 0, 0>"
+    blocks = blocks_of(layout_of(as_dtype(image.dtype), image.shape), *weights.shape)
+    numbers = (*image.shape, *weights.shape, border, 5.0)
+    run_text(TEXT, name, image, weights, found, *numbers, blocks=blocks, threads=THREADS)
+    return found
+
+
 @pytest.mark.parametrize("border", list(SCIPY))
-@pytest.mark.few(5)
-def test_the_cuda_text_gives_what_numpy_gives(border: str) -> None:
-    """At borders and inside, where a thread computes several rows; rows that are whole words, and others."""
-    for dtype, of in (("uint8", "unsigned char"), ("float32", "float")):
-        for k, w, c in itertools.product(((3, 3), (5, 5), (5, 7)), (23, 24), (1, 2, 3, 4)):
-            image = image_of(dtype, 2, 13, w, c)
-            weights = RNG.uniform(-0.1, 0.3, k).astype("f4")
-            weights[1, 1] = 0
-            found = np.zeros((2, *image.shape), dtype)
-            plain.correlate(image, weights, found[0], plain.BORDERS[border], 5.0)
-            numbers = (*image.shape, *k, plain.BORDERS[border], 5.0)
-            blocks = blocks_of(*image.shape)
-            run_text(TEXT, f"filter<{of}, {of}>", image, weights, found[1], *numbers, blocks=blocks, threads=THREADS)
-            near(found[1], found[0].astype("f8"), dtype)
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.few(15)
+def test_the_cuda_text_gives_what_numpy_gives(border: str, dtype: str) -> None:
+    """At edges and inside, where a thread goes down several rows; rows that are whole vectors, and others."""
+    for k, w, c in itertools.product(((3, 3), (5, 5), (5, 7)), (23, 32), (1, 2, 3, 4)):
+        image = image_of(dtype, 2, 2 * HIGH + 5, w, c)
+        weights = RNG.uniform(-0.1, 0.3, k).astype("f4")
+        weights[1, 1] = 0
+        wanted = np.zeros_like(image)
+        plain.correlate(image, weights, wanted, plain.BORDERS[border], 5.0)
+        near(by_text(image, weights, plain.BORDERS[border]), wanted.astype("f8"), dtype)
+
+
+@given(
+    dtype=st.sampled_from(list(TYPES)), h=st.integers(1, 40), w=st.integers(1, 70), c=st.integers(1, 4),
+    k=st.sampled_from([(3, 3), (5, 5), (1, 1), (1, 9), (9, 1), (3, 7)]), border=st.sampled_from(list(SCIPY)),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_the_cuda_text_takes_any_size(
+    dtype: str, h: int, w: int, c: int, k: tuple[int, int], border: str, seed: int
+) -> None:
+    """To the last bit where all sums are small integers."""
+    draw = np.random.default_rng(seed)
+    image = draw.integers(0, 256, (1, h, w, c)).astype(dtype)
+    weights = draw.integers(-2, 4, k).astype("f4")
+    if dtype != "float32":
+        weights /= 4  # halves, which are rounded to even
+    wanted = np.zeros_like(image)
+    plain.correlate(image, weights, wanted, plain.BORDERS[border], 5.0)
+    np.testing.assert_array_equal(by_text(image, weights, plain.BORDERS[border]), wanted)
+    floats = np.zeros(image.shape, "f4")
+    plain.correlate(image, weights, floats, plain.BORDERS[border], 5.0)
+    np.testing.assert_array_equal(by_text(image, weights, plain.BORDERS[border], "float32"), floats)
 
 
 async def test_channels_may_be_first() -> None:

@@ -27,10 +27,18 @@ static Dim blockIdx, threadIdx, blockDim, gridDim;
 struct float3 { float x, y, z; };
 static float3 make_float3(float x, float y, float z) { return {x, y, z}; }
 using std::min; using std::max;
+static unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
+static float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
+static unsigned __byte_perm(unsigned x, unsigned y, unsigned which) {
+    const unsigned long long all = (unsigned long long)y << 32 | x;
+    unsigned found = 0;
+    for (int i = 0; i < 4; ++i) found |= (unsigned)(all >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return found;
+}
 """
 
 
-COMMAND = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-x", "c++", "-", "-o"]
+COMMAND = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-shared", "-Wl,-Bsymbolic", "-x", "c++", "-", "-o"]
 """With its own functions first: libc has an `advance`, too."""
 TYPES = {"f4": "float", "f8": "double", "i4": "int", "i8": "long long", "u4": "unsigned", "u8": "unsigned long long"}
 TYPES |= {"u1": "unsigned char", "u2": "unsigned short"}

@@ -1,0 +1,226 @@
+"""Filters in CUDA: strips of vectors inside of a frame, and elements one by one at its edges."""
+
+from callboard.core.layout import Layout
+
+__all__ = ["HIGH", "TEXT", "THREADS", "blocks_of"]
+
+HIGH = 8
+"""Rows of a strip: a thread goes down them, and reads and converts what neighbours need once."""
+THREADS, MAX_FRAMES = 128, 65535
+
+TEXT = (
+    f"#define HIGH {HIGH}\n"
+    r"""
+__device__ int place(int at, int extent, int border) {
+    if (at >= 0 && at < extent) return at;
+    if (border == 0) return -1;
+    if (border == 1) return at < 0 ? 0 : extent - 1;
+    const int period = border == 3 ? extent : border == 2 ? 2 * extent : extent > 1 ? 2 * extent - 2 : 1;
+    at %= period;
+    if (at < 0) at += period;
+    if (border == 3) return at;
+    const int other = border == 2 ? period - 1 - at : period - at;
+    return at < other ? at : other;
+}
+
+template <typename R> __device__ float within(float value) {
+    return fminf(fmaxf(value, 0.0f), sizeof(R) == 1 ? 255.0f : 65535.0f);
+}
+
+template <typename R> __device__ R stored(float value) {
+    if (sizeof(R) == 4) return (R)value;
+    return (R)within<R>(rintf(value));
+}
+
+template <typename A> __device__ float one(
+    const A *of, const float *weights, int e, int y, int h, int w, int c, int ky, int kx, int border, float fill
+) {  // an element by the rules of borders; `of` is the frame
+    const int channel = e % c, x = e / c;
+    const long long row = (long long)w * c;
+    float total = 0.0f;
+    for (int dy = 0; dy < ky; ++dy) {
+        const int from = place(y + dy - ky / 2, h, border);
+        for (int dx = 0; dx < kx; ++dx) {
+            const float weight = weights[dy * kx + dx];
+            if (weight == 0.0f) continue;
+            const int at = place(x + dx - kx / 2, w, border);
+            const float value = from < 0 || at < 0 ? fill : (float)of[from * row + (long long)at * c + channel];
+            total = fmaf(weight, value, total);
+        }
+    }
+    return total;
+}
+
+// Integers as floats without instructions of conversion, which are slow: 2^23 and a small integer, in the bits of both.
+#define WHOLE 8388608.0f
+template <int N> struct alignas(4 * N) Words { unsigned at[N]; };
+
+template <typename A> __device__ float value_of(const unsigned *words, int byte) {
+    const unsigned word = words[byte / 4];
+    if (sizeof(A) == 4) return __uint_as_float(word);
+    const unsigned which = sizeof(A) == 1 ? 0x7440u | byte % 4 : byte % 4 ? 0x7432u : 0x7410u;
+    return __uint_as_float(__byte_perm(word, 0x4B000000u, which)) - WHOLE;
+}
+
+template <typename R> __device__ unsigned bits_of(float value) {
+    return __float_as_uint(sizeof(R) == 4 ? value : within<R>(value) + WHOLE);
+}
+
+template <typename R> __device__ unsigned word_of(const float *total) {
+    const unsigned first = bits_of<R>(total[0]);
+    if (sizeof(R) == 4) return first;
+    const unsigned two = __byte_perm(first, bits_of<R>(total[1]), sizeof(R) == 2 ? 0x5410u : 0x0040u);
+    if (sizeof(R) == 2) return two;
+    const unsigned more = __byte_perm(bits_of<R>(total[2]), bits_of<R>(total[3]), 0x0040u);
+    return __byte_perm(two, more, 0x5410u);
+}
+
+// The frame's middle, in vectors of elements that have all their neighbours, and the elements around it.
+struct Parts {
+    int row, wide, first, last, top, vectors, strips;
+    long long edge;
+    __device__ Parts(int h, int w, int c, int ky, int kx, int size) {
+        row = w * c, wide = size == 1 ? (ky > 3 || kx > 3 ? 8 : 16) : 16 / (size == 2 ? 2 : 4);
+        const int reach = kx / 2 * c;
+        first = (reach + wide - 1) / wide * wide, last = row > reach ? (row - reach) / wide * wide : 0, top = ky / 2;
+        if (last <= first || h <= 2 * top) first = last = row, top = 0;  // there is no middle
+        vectors = (last - first) / wide, strips = (h - 2 * top + HIGH - 1) / HIGH;
+        edge = 2LL * top * row + (h - 2LL * top) * (row - (last - first));
+    }
+    __device__ void at(long long n, int h, int *e, int *y) const {  // which element of the edge
+        const long long ends = 2LL * top * row, beside = row - (last - first);
+        if (n < ends) {
+            const int line = n / row;
+            *e = n % row, *y = line < top ? line : h - 2 * top + line;
+        } else {
+            const int i = (n - ends) % beside;
+            *e = i < first ? i : i - first + last, *y = top + (int)((n - ends) / beside);
+        }
+    }
+};
+
+// V elements of each of some rows, which go through the sums of the K results that they are part of.
+template <typename A, int K, int C, int V, bool ALIGNED> __device__ void strip(
+    const A *__restrict__ of, const float *__restrict__ weights, A *__restrict__ to, long long row, int rows
+) {
+    constexpr int REACH = K / 2 * C, N = V * sizeof(A) / 4, SIDE = (REACH * sizeof(A) + 3) / 4, ALL = N + 2 * SIDE;
+    float weight[K * K], total[K][V];
+    #pragma unroll
+    for (int i = 0; i < K * K; ++i) weight[i] = weights[i];
+    const A *from = of - K / 2 * row;
+    unsigned words[ALL];
+    auto load = [&] {
+        const unsigned *at = (const unsigned *)from;
+        #pragma unroll
+        for (int i = 0; i < SIDE; ++i) words[i] = at[i - SIDE], words[SIDE + N + i] = at[N + i];
+        const Words<N> middle = *(const Words<N> *)at;
+        #pragma unroll
+        for (int i = 0; i < N; ++i) words[SIDE + i] = middle.at[i];
+    };
+    if (ALIGNED) load();
+    for (int begin = 0; begin < rows + K - 1; begin += K) {
+        #pragma unroll
+        for (int s = 0; s < K; ++s) {
+            const int t = begin + s;
+            if (t >= rows + K - 1) return;
+            float value[V + 2 * REACH];
+            #pragma unroll
+            for (int i = 0; i < V + 2 * REACH; ++i)
+                value[i] = ALIGNED ? value_of<A>(words, 4 * SIDE + (i - REACH) * (int)sizeof(A)) : (float)from[i - REACH];
+            from += row;
+            if (ALIGNED && t + 1 < rows + K - 1) load();
+            #pragma unroll
+            for (int dy = 0; dy < K; ++dy) {
+                float *sums = total[(s - dy + K) % K];
+                #pragma unroll
+                for (int i = 0; i < V && dy == 0; ++i) sums[i] = 0.0f;
+                #pragma unroll
+                for (int dx = 0; dx < K; ++dx)
+                    if (sizeof(A) < 4 || weight[dy * K + dx] != 0.0f)  // 0 times infinity is not 0
+                        #pragma unroll
+                        for (int i = 0; i < V; ++i) sums[i] = fmaf(weight[dy * K + dx], value[i + dx * C], sums[i]);
+            }
+            if (t < K - 1) continue;
+            const float *done = total[(s + 1) % K];
+            if (ALIGNED) {
+                Words<N> packed;
+                #pragma unroll
+                for (int i = 0; i < N; ++i) packed.at[i] = word_of<A>(done + i * (4 / sizeof(A)));
+                *(Words<N> *)to = packed;
+            } else {
+                #pragma unroll
+                for (int i = 0; i < V; ++i) to[i] = stored<A>(done[i]);
+            }
+            to += row;
+        }
+    }
+}
+
+// K, C: the extents of the kernel and the channels, each with code of its own; 0: any.
+template <typename A, typename R, int K, int C> __global__ void filter(
+    const A *image, const float *weights, R *result, int b, int h, int w, int c, int ky, int kx, int border, float fill
+) {
+    const Parts parts(h, w, c, ky, kx, sizeof(A));
+    const int edges = (parts.edge + blockDim.x - 1) / blockDim.x;
+    const long long row = parts.row;
+    for (int frame = blockIdx.z; frame < b; frame += gridDim.z) {
+        const A *of = image + frame * (h * row);
+        R *to = result + frame * (h * row);
+        if ((int)blockIdx.x < edges) {
+            const long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+            if (n >= parts.edge) return;
+            int e, y;
+            parts.at(n, h, &e, &y);
+            to[y * row + e] = stored<R>(one<A>(of, weights, e, y, h, w, c, ky, kx, border, fill));
+            continue;
+        }
+        const unsigned n = (blockIdx.x - edges) * blockDim.x + threadIdx.x;
+        if (n >= (unsigned)parts.vectors * parts.strips) return;
+        const int y = parts.top + (int)(n / parts.vectors) * HIGH, e = parts.first + (int)(n % parts.vectors) * parts.wide;
+        const int rows = min(HIGH, h - parts.top - y), bytes = parts.wide * (int)sizeof(A);
+        const bool aligned = row * sizeof(A) % bytes == 0 && ((size_t)of | (size_t)to) % bytes == 0;
+        const A *at = of + y * row + e;
+        R *into = to + y * row + e;
+        if constexpr (K > 0) {
+            constexpr int V = sizeof(A) == 1 && K > 3 ? 8 : 16 / sizeof(A);
+            if (aligned) strip<A, K, C, V, true>(at, weights, into, row, rows);
+            else strip<A, K, C, V, false>(at, weights, into, row, rows);
+            continue;
+        }
+        at -= ky / 2 * row + kx / 2 * c;
+        for (int j = 0; j < rows; ++j, at += row, into += row)
+            for (int i = 0; i < parts.wide; i += 4) {
+                float total[4] = {};
+                for (int dy = 0; dy < ky; ++dy)
+                    for (int dx = 0; dx < kx; ++dx) {
+                        const float weight = weights[dy * kx + dx];
+                        if (weight == 0.0f) continue;
+                        const A *here = at + dy * row + dx * c + i;
+                        #pragma unroll
+                        for (int a = 0; a < 4; ++a) total[a] = fmaf(weight, (float)here[a], total[a]);
+                    }
+                #pragma unroll
+                for (int a = 0; a < 4; ++a) into[i + a] = stored<R>(total[a]);
+            }
+    }
+}
+"""
+)
+
+
+def blocks_of(image: Layout, ky: int, kx: int) -> tuple[int, int, int]:
+    """The blocks of a launch, as ``Parts`` of the text divides a frame: those of its edges and of its strips; frames.
+
+    Args:
+        image: ``[b, h, w, c]``.
+        ky, kx: Extents of the kernel.
+    """
+    b, h, w, c = image.shape
+    size, row, reach, top = image.dtype.itemsize, w * c, kx // 2 * c, ky // 2
+    wide = (8 if max(ky, kx) > 3 else 16) if size == 1 else 16 // size
+    first, last = -(-reach // wide) * wide, max(0, row - reach) // wide * wide
+    inside, high = last - first, h - 2 * top
+    if inside <= 0 or high <= 0:
+        return -(-h * row // THREADS), 1, min(b, MAX_FRAMES)
+    edge, vectors = h * row - high * inside, inside // wide * -(-high // HIGH)
+    return -(-edge // THREADS) + -(-vectors // THREADS), 1, min(b, MAX_FRAMES)
