@@ -126,7 +126,8 @@ template <typename A, int K, int C, int V, bool ALIGNED> __device__ void strip(
             float value[V + 2 * REACH];
             #pragma unroll
             for (int i = 0; i < V + 2 * REACH; ++i)
-                value[i] = ALIGNED ? value_of<A>(words, 4 * SIDE + (i - REACH) * (int)sizeof(A)) : (float)from[i - REACH];
+                if (ALIGNED) value[i] = value_of<A>(words, 4 * SIDE + (i - REACH) * (int)sizeof(A));
+                else value[i] = (float)from[i - REACH];
             from += row;
             if (ALIGNED && t + 1 < rows + K - 1) load();
             #pragma unroll
@@ -176,7 +177,8 @@ template <typename A, typename R, int K, int C> __global__ void filter(
         }
         const unsigned n = (blockIdx.x - edges) * blockDim.x + threadIdx.x;
         if (n >= (unsigned)parts.vectors * parts.strips) return;
-        const int y = parts.top + (int)(n / parts.vectors) * HIGH, e = parts.first + (int)(n % parts.vectors) * parts.wide;
+        const int y = parts.top + (int)(n / parts.vectors) * HIGH;
+        const int e = parts.first + (int)(n % parts.vectors) * parts.wide;
         const int rows = min(HIGH, h - parts.top - y), bytes = parts.wide * (int)sizeof(A);
         const bool aligned = row * sizeof(A) % bytes == 0 && ((size_t)of | (size_t)to) % bytes == 0;
         const A *at = of + y * row + e;
