@@ -353,7 +353,7 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
         return tuple(
             [
                 v
-                if isinstance(v, Operand) and field.role is not Role.SCALAR
+                if _is_plain(field, v)
                 else _checked_operand(tag, field._replace(name=f"{field.name}[{i}]", many=False), v)
                 for i, v in enumerate(value)
             ]
@@ -368,6 +368,14 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
     if isinstance(value, Operand):
         return value
     raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)")
+
+
+def _is_plain(field: OpField, value: Any) -> bool:
+    """Whether an entry of a tuple is what it must be, without a name for an error."""
+    kind = type(value)
+    if field.role is not Role.SCALAR:
+        return isinstance(value, Operand)
+    return kind in field.takes and (kind is float or (kind is int and -(2**63) <= value < 2**64))
 
 
 def _checked_scalar(tag: str, field: OpField, value: Any) -> Any:
