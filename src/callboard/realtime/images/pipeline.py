@@ -130,6 +130,8 @@ class ImageFilterPipeline(Asked):
     def process_gpu(self, image: GpuRef) -> GpuRef:
         """Filter an image that is on the device; the result stays there. It returns at once, as every op.
 
+        The first call puts the kernels on the device, which a recording cannot: filter an image before you record.
+
         Args:
             image: As for :meth:`process`, without gaps.
         """
