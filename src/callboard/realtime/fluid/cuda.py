@@ -4,7 +4,11 @@ __all__ = ["ADVECT", "CORRECT", "CURL", "DIFFUSE", "DIVERGENCE", "HEAD", "PROJEC
 
 HEAD = r"""
 #define AXES(a) _Pragma("unroll") for (int a = 0; a < 3; ++a) if (a < k)
-__device__ int wrapped(int i, int n) { return i < 0 ? (i % n + n) % n : i >= n ? i % n : i; }
+__device__ __noinline__ int far(int i, int n) { return (i % n + n) % n; }
+__device__ int wrapped(int i, int n) {  // without a division, but where it is far out
+    i = i < 0 ? i + n : i >= n ? i - n : i;
+    return (unsigned)i < (unsigned)n ? i : far(i, n);
+}
 struct Cell {
     int at[3], extent[3], i, n;
     bool there;
@@ -52,9 +56,10 @@ template <int K> __device__ float sample(
     }
     int along[K][2];
     #pragma unroll
-    for (int a = 0; a < K; ++a)
-        #pragma unroll
-        for (int n = 0; n < 2; ++n) along[a][n] = wrapped(below[a] + n, c.extent[a]) * c.step(a);
+    for (int a = 0; a < K; ++a) {
+        const int i = wrapped(below[a], c.extent[a]);
+        along[a][0] = i * c.step(a), along[a][1] = i + 1 < c.extent[a] ? along[a][0] + c.step(a) : 0;
+    }
     float v[1 << K];
     #pragma unroll
     for (int n = 0; n < 1 << K; ++n) {
