@@ -287,7 +287,8 @@ def test_the_other_bodies_compute_what_numpy_does(make: Callable[[], Any], shape
 def test_a_tile_goes_down_and_up_a_level_as_its_sweeps_do(
     h: int, w: int, periodic: tuple[bool, bool], seed: int
 ) -> None:
-    h, w = (n + (n % 2 and along) for n, along in zip((h, w), periodic[::-1], strict=True))  # of two colours
+    h, w = (n if n == 1 else max(n, levels.HALO) for n in (h, w))
+    h, w = (n + (n > 1 and n % 2 and along) for n, along in zip((h, w), periodic[::-1], strict=True))  # of two colours
     draw = np.random.default_rng(seed)
     solid = draw.random((1, h, w)) < 0.2
     config = cb.FluidConfig(width=w, height=h, periodic=(*periodic, False))

@@ -21,6 +21,8 @@ HEADER = r"""
 #define __device__ inline
 #define __shared__ static
 #define __forceinline__ inline
+#define __noinline__
+#define __fdividef(a, b) ((a) / (b))
 #define __launch_bounds__(...)
 #define __restrict__
 struct Dim { int x, y, z; };

@@ -3,7 +3,7 @@
 from callboard.realtime.fluid.cuda import HEAD
 
 __all__ = [
-    "ASCEND", "BOTTOM", "BOTTOM_THREADS", "DESCEND", "PROLONG", "RESTRICT", "SMOOTH", "TILE", "TILE_THREADS",
+    "ASCEND", "BOTTOM", "BOTTOM_CELLS", "BOTTOM_THREADS", "DESCEND", "HALO", "PROLONG", "RESTRICT", "SMOOTH", "TILE", "TILE_THREADS",
 ]  # fmt: skip
 
 TILE = 32, 32
@@ -12,8 +12,8 @@ HALO = 5
 """Cells around them: one for each of four colours, and one for the residual."""
 TILE_THREADS = 320
 """As many as leave three pairs of cells for each."""
-BOTTOM_THREADS = 1024
-"""A thread for each cell of the largest level of those that one block goes over."""
+BOTTOM_CELLS, BOTTOM_THREADS = 1024, 256
+"""Most cells of the largest level of those that one block goes over, and its threads."""
 
 AROUND = (
     HEAD
@@ -118,34 +118,44 @@ struct Equation { float same, other, up, down, rest, weight; };
 struct Area {
     int x0, y0, h, w;
     Equation of[EACH][2];
-    unsigned live;
+    unsigned live;  // a bit for each cell of the thread
 
     __device__ Area(int h, int w) : x0(blockIdx.x * WIDE - HALO), y0(blockIdx.y * HIGH - HALO), h(h), w(w), live(0) {}
-    __device__ int column(int n, int colour) const { return n % HALF * 2 + (colour ^ (n / HALF & 1)); }
+    __device__ static int column(int n, int colour) { return n % HALF * 2 + (colour ^ (n / HALF & 1)); }
+    __device__ static int near(int i, int n) {  // of an extent of 1, or of HALO at least; any cell farther out
+        i = i < 0 ? i + n : i >= n ? i - n : i;
+        return min(max(i, 0), n - 1);
+    }
     __device__ bool inside(int n, int colour) const {  // of the block's cells, and of the grid
         const int x = column(n, colour), y = n / HALF;
-        return x >= HALO && x < HALO + WIDE && y >= HALO && y < HALO + HIGH && x0 + x < w && y0 + y < h;
+        return n < PAIRS && x >= HALO && x < HALO + WIDE && y >= HALO && y < HALO + HIGH && x0 + x < w && y0 + y < h;
     }
-    __device__ int cell(int n, int colour) const {
-        return wrapped(y0 + n / HALF, h) * w + wrapped(x0 + column(n, colour), w);
-    }
-    template <int COLOUR> __device__ void load(
-        int m, float *values, float value, const float *b, const float *weights
-    ) {  // a cell's value and equation; those at the ends of the tile stay as they are
-        const int n = threadIdx.x + m * THREADS, lx = column(n, COLOUR), ly = n / HALF;
-        values[n] = value;
-        if (lx == 0 || lx == 2 * HALF - 1 || ly == 0 || ly == ROWS - 1) return;
-        const int x = wrapped(x0 + lx, w), y = wrapped(y0 + ly, h), i = y * w + x;
-        const float left = weights[i], right = weights[x + 1 < w ? i + 1 : i - x];
-        const float low = weights[h * w + i], high = weights[h * w + (y + 1 < h ? i + w : x)];
-        const float weight = right + left + (high + low);
-        if (!(weight > 0.0f)) return;
-        const float part = 1.0f / weight;
-        const bool after = COLOUR ^ (ly & 1);  // the other cell of the pair is to the left
-        of[m][COLOUR] = {
-            (after ? left : right) * part, (after ? right : left) * part, high * part, low * part, b[i] * part, weight
-        };
-        live |= 1u << (2 * m + COLOUR);
+    __device__ int cell(int n, int colour) const { return near(y0 + n / HALF, h) * w + near(x0 + column(n, colour), w); }
+
+    // Values of all cells, by what `value(x, y)` gives, and their equations; those at the ends of the tile stay as they
+    // are. Without branches: all loads are on their way before the first is used.
+    template <typename Value> __device__ void load(
+        float *red, float *black, const float *b, const float *weights, Value value
+    ) {
+        #pragma unroll
+        for (int m = 0; m < EACH; ++m) {
+            const int pair = threadIdx.x + m * THREADS, n = min(pair, PAIRS - 1), ly = n / HALF;
+            #pragma unroll
+            for (int colour = 0; colour < 2; ++colour) {
+                const int lx = column(n, colour), x = near(x0 + lx, w), y = near(y0 + ly, h), i = y * w + x;
+                const float left = weights[i], right = weights[x + 1 < w ? i + 1 : i - x];
+                const float low = weights[h * w + i], high = weights[h * w + (y + 1 < h ? i + w : x)];
+                const float weight = right + left + (high + low), part = weight > 0.0f ? __fdividef(1.0f, weight) : 0.0f;
+                const bool after = colour ^ (ly & 1);  // the other cell of the pair is to the left
+                of[m][colour] = {
+                    (after ? left : right) * part, (after ? right : left) * part, high * part, low * part, b[i] * part,
+                    weight
+                };
+                const bool ends = lx == 0 || lx == 2 * HALF - 1 || ly == 0 || ly == ROWS - 1;
+                live |= (unsigned)(pair < PAIRS && !ends && weight > 0.0f) << (2 * m + colour);
+                (colour ? black : red)[n] = value(x, y);
+            }
+        }
     }
     template <int COLOUR> __device__ float solved(int m, const float *others) const {
         const int n = threadIdx.x + m * THREADS;
@@ -173,13 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) descend(
 ) {
     __shared__ float red[PAIRS], black[PAIRS], rest[2][PAIRS];
     Area area(h, w);
-    #pragma unroll
-    for (int m = 0; m < EACH; ++m) {
-        const int n = threadIdx.x + m * THREADS;
-        if (n >= PAIRS) continue;
-        area.load<0>(m, red, p[area.cell(n, 0)], b, weights);
-        area.load<1>(m, black, p[area.cell(n, 1)], b, weights);
-    }
+    area.load(red, black, b, weights, [&](int x, int y) { return p[y * w + x]; });
     for (int sweep = 0; sweep < 2; ++sweep) {
         area.sweep<0>(red, black);
         area.sweep<1>(black, red);
@@ -223,20 +227,16 @@ ASCEND = (
     AREA
     + r"""
 __device__ float raised(
-    const float *q, const float *coarse, const float *faces, int at, int h, int w, int hh, int ww
+    const float *q, const float *coarse, const float *faces, int x, int y, int h, int w, int hh, int ww
 ) {  // a value and the coarse solution, linear between coarse cells with an open face
-    const int x = at % w, y = at / w, xx = w == ww ? x : x / 2, yy = h == hh ? y : y / 2, i = yy * ww + xx;
-    const float here = coarse[i];
-    float value = here;
-    if (w != ww) {
-        const int next = x & 1 ? (xx + 1 < ww ? i + 1 : i - xx) : xx ? i - 1 : i + ww - 1;
-        if (faces[x & 1 ? next : i] > 0.0f) value += 0.25f * (coarse[next] - here);
-    }
-    if (h != hh) {
-        const int next = y & 1 ? (yy + 1 < hh ? i + ww : xx) : yy ? i - ww : i + (hh - 1) * ww;
-        if (faces[hh * ww + (y & 1 ? next : i)] > 0.0f) value += 0.25f * (coarse[next] - here);
-    }
-    return q[at] + value;
+    const bool along = w != ww, down = h != hh;
+    const int xx = along ? x / 2 : x, yy = down ? y / 2 : y, i = yy * ww + xx;
+    const int beside = !along ? i : x & 1 ? (xx + 1 < ww ? i + 1 : i - xx) : xx ? i - 1 : i + ww - 1;
+    const int under = !down ? i : y & 1 ? (yy + 1 < hh ? i + ww : xx) : yy ? i - ww : i + (hh - 1) * ww;
+    const float first = faces[x & 1 ? beside : i], second = faces[hh * ww + (y & 1 ? under : i)];
+    const float here = coarse[i], more = coarse[beside] - here, most = coarse[under] - here;
+    const float value = here + (first > 0.0f ? 0.25f * more : 0.0f) + (second > 0.0f ? 0.25f * most : 0.0f);
+    return q[y * w + x] + value;
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 2) ascend(
     const float *q, const float *b, const float *weights, const float *coarse, const float *faces, float *p, int h,
@@ -244,13 +244,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) ascend(
 ) {
     __shared__ float red[PAIRS], black[PAIRS];
     Area area(h, w);
-    #pragma unroll
-    for (int m = 0; m < EACH; ++m) {
-        const int n = threadIdx.x + m * THREADS;
-        if (n >= PAIRS) continue;
-        area.load<0>(m, red, raised(q, coarse, faces, area.cell(n, 0), h, w, hh, ww), b, weights);
-        area.load<1>(m, black, raised(q, coarse, faces, area.cell(n, 1), h, w, hh, ww), b, weights);
-    }
+    area.load(red, black, b, weights, [&](int x, int y) { return raised(q, coarse, faces, x, y, h, w, hh, ww); });
     for (int sweep = 0; sweep < 2; ++sweep) {
         area.sweep<1>(black, red);
         area.sweep<0>(red, black);
@@ -269,7 +263,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) ascend(
 BOTTOM = (
     HEAD
     + f"""
-#define CELLS {BOTTOM_THREADS}
+#define CELLS {BOTTOM_CELLS}
+#define THREADS {BOTTOM_THREADS}
+#define EACH (CELLS / THREADS)
 """
     + r"""
 #define ROOM (2 * CELLS + 32)
@@ -285,74 +281,96 @@ struct Shape {
     }
 };
 
-struct Mine {  // the equation of a thread's cell
-    int at[3], up[3], down[3], colour;
-    float above[3], below[3], rest, weight;
-    __device__ Mine(const Shape &s, int k, const float *weights, const float *b) {
-        const int i = threadIdx.x < s.cells ? threadIdx.x : 0;
-        at[0] = i % s.extent[0], at[1] = i / s.extent[0] % s.extent[1], at[2] = i / s.extent[0] / s.extent[1];
-        colour = weight = 0;
-        int step = 1;
-        for (int a = 0; a < 3; ++a) {
-            up[a] = at[a] + 1 < s.extent[a] ? i + step : i - at[a] * step;
-            down[a] = at[a] ? i - step : i + (s.extent[a] - 1) * step;
-            step *= s.extent[a];
-            above[a] = a < k ? weights[a * s.cells + up[a]] : 0.0f, below[a] = a < k ? weights[a * s.cells + i] : 0.0f;
-            weight += above[a] + below[a];
-            colour += (s.odd >> a & 1) && at[a] == s.extent[a] - 1 ? 2 : at[a] & 1;
-        }
-        colour = threadIdx.x < s.cells ? colour % (s.odd ? 3 : 2) : -1;
-        rest = b[i];
-    }
-    __device__ float around(const float *p) const {
-        float total = 0.0f;
+template <int K> struct Mine {  // the equation of a cell
+    int up[K], down[K], colour;
+    float above[K], below[K], rest, weight;
+    __device__ Mine() : colour(-1) {}
+    __device__ Mine(const Shape &s, int i, const float *weights, const float *b) : colour(0), weight(0.0f) {
+        int step = 1, left = i;
         #pragma unroll
-        for (int a = 0; a < 3; ++a) total += above[a] * p[up[a]] + below[a] * p[down[a]];
+        for (int a = 0; a < K; ++a) {
+            const int extent = s.extent[a], at = left % extent;
+            left /= extent;
+            up[a] = at + 1 < extent ? i + step : i - at * step, down[a] = at ? i - step : i + (extent - 1) * step;
+            step *= extent;
+            above[a] = weights[a * s.cells + up[a]], below[a] = weights[a * s.cells + i];
+            weight += above[a] + below[a];
+            colour += (s.odd >> a & 1) && at == extent - 1 ? 2 : at & 1;
+        }
+        const float part = weight > 0.0f ? __fdividef(1.0f, weight) : 0.0f;
+        #pragma unroll
+        for (int a = 0; a < K; ++a) above[a] *= part, below[a] *= part;
+        rest = weight > 0.0f ? b[i] * part : b[i];
+        colour %= s.odd ? 3 : 2;
+    }
+    __device__ float solved(const float *p) const {
+        float total = -rest;
+        #pragma unroll
+        for (int a = 0; a < K; ++a) total += above[a] * p[up[a]] + below[a] * p[down[a]];
         return total;
     }
-    __device__ void sweep(float *p, int mine) const {
-        if (colour == mine && weight > 0.0f) p[threadIdx.x] = (around(p) - rest) / weight;
+    __device__ float residual(const float *p, int i) const { return weight > 0.0f ? weight * (p[i] - solved(p)) : rest; }
+};
+
+template <int K> struct Level {  // the cells of a thread
+    Mine<K> of[EACH];
+    int cells;
+    __device__ Level(const Shape &s, const float *weights, const float *b) : cells(s.cells) {
+        #pragma unroll
+        for (int m = 0; m < EACH; ++m) {
+            const int i = threadIdx.x + m * THREADS;
+            if (i < cells) of[m] = Mine<K>(s, i, weights, b);
+        }
+    }
+    __device__ void sweep(float *p, int colour) const {
+        #pragma unroll
+        for (int m = 0; m < EACH; ++m) {
+            if (m * THREADS >= cells) break;
+            if (of[m].colour == colour && of[m].weight > 0.0f) p[threadIdx.x + m * THREADS] = of[m].solved(p);
+        }
         __syncthreads();
     }
 };
 
 // All levels from this one on: one V-cycle.
-extern "C" __global__ void bottom(
-    float *p, const float *b, const float *weights, int k, int d, int h, int w, int n, int periodic
+template <int K> __device__ void cycle(
+    float *values, float *given, float *rests, const float *faces, int d, int h, int w, int periodic
 ) {
-    __shared__ float values[ROOM], given[ROOM], rests[CELLS], faces[3 * ROOM];
-    const int t = threadIdx.x;
-    for (int i = t; i < n; i += blockDim.x) faces[i] = weights[i];
-    if (t < d * h * w) values[t] = p[t], given[t] = b[t];
-    __syncthreads();
-    int levels = 1;
+    int levels = 1, first = 0;
     while (max(max(w, h), d) > 1 << levels) ++levels;
-    int first = 0;
     for (int level = 0; level < levels; ++level) {
         const Shape s(d, h, w, level, periodic);
         float *value = values + first;
-        const Mine mine(s, k, faces + k * first, given + first);
+        const Level<K> mine(s, faces + K * first, given + first);
         const int colours = s.odd ? 3 : 2, last = level + 1 == levels;
         const int sweeps = last ? 2 * max(max(s.extent[0], s.extent[1]), s.extent[2]) : 2;
         for (int sweep = 0; sweep < sweeps; ++sweep)
             for (int colour = 0; colour < colours; ++colour) mine.sweep(value, colour);
         if (last) break;
-        if (t < s.cells) rests[t] = mine.rest - (mine.around(value) - mine.weight * value[t]);
+        #pragma unroll
+        for (int m = 0; m < EACH; ++m) {
+            const int i = threadIdx.x + m * THREADS;
+            if (i < s.cells) rests[i] = mine.of[m].residual(value, i);
+        }
         __syncthreads();
         first += s.cells;
         const Shape c(d, h, w, level + 1, periodic);
-        if (t < c.cells) {
-            const int at[3] = {t % c.extent[0], t / c.extent[0] % c.extent[1], t / c.extent[0] / c.extent[1]};
+        for (int t = threadIdx.x; t < c.cells; t += THREADS) {
+            int place = 0, step = 1, left = t, steps[K], many[K];
+            #pragma unroll
+            for (int a = 0; a < K; ++a) {
+                const int factor = s.extent[a] == c.extent[a] ? 1 : 2, at = left % c.extent[a] * factor;
+                left /= c.extent[a], place += at * step, steps[a] = step, step *= s.extent[a];
+                many[a] = min(factor, s.extent[a] - at);
+            }
             float total = 0.0f;
-            for (int m = 0; m < 8; ++m) {
-                int place = 0, step = 1;
+            #pragma unroll
+            for (int m = 0; m < 1 << K; ++m) {
+                int one = place;
                 bool there = true;
-                for (int a = 0; a < 3; ++a) {
-                    const int factor = s.extent[a] == c.extent[a] ? 1 : 2, one = at[a] * factor + (m >> a & 1);
-                    there = there && (m >> a & 1) < factor && one < s.extent[a];
-                    place += one * step, step *= s.extent[a];
-                }
-                if (there) total += rests[place];
+                #pragma unroll
+                for (int a = 0; a < K; ++a) there = there && (m >> a & 1) < many[a], one += (m >> a & 1) * steps[a];
+                if (there) total += rests[one];
             }
             given[first + t] = total, values[first + t] = 0.0f;
         }
@@ -360,23 +378,25 @@ extern "C" __global__ void bottom(
     }
     for (int level = levels - 2; level >= 0; --level) {
         const Shape s(d, h, w, level, periodic), c(d, h, w, level + 1, periodic);
-        const float *coarse = values + first, *face = faces + k * first;
+        const float *coarse = values + first, *face = faces + K * first;
         first -= s.cells;
         float *value = values + first;
-        const Mine mine(s, k, faces + k * first, given + first);
-        if (t < s.cells) {
-            int i = 0, step = 1, steps[3], at[3];
-            for (int a = 0; a < 3; ++a) {
-                at[a] = s.extent[a] == c.extent[a] ? mine.at[a] : mine.at[a] / 2;
-                steps[a] = step, i += at[a] * step, step *= c.extent[a];
+        const Level<K> mine(s, faces + K * first, given + first);
+        for (int t = threadIdx.x; t < s.cells; t += THREADS) {
+            int i = 0, step = 1, left = t, odd[K], beside[K];
+            #pragma unroll
+            for (int a = 0; a < K; ++a) {
+                const bool halved = s.extent[a] != c.extent[a];
+                const int fine = left % s.extent[a], at = halved ? fine / 2 : fine, extent = c.extent[a];
+                const int to = !halved ? at : fine & 1 ? (at + 1 < extent ? at + 1 : 0) : at ? at - 1 : extent - 1;
+                left /= s.extent[a], odd[a] = fine & 1, beside[a] = (to - at) * step, i += at * step, step *= extent;
             }
             const float here = coarse[i];
             float more = here;
-            AXES(a) {
-                if (s.extent[a] == c.extent[a]) continue;
-                const int up = mine.at[a] & 1, to = wrapped(at[a] + (up ? 1 : -1), c.extent[a]);
-                const int next = i + (to - at[a]) * steps[a];
-                if (face[a * c.cells + (up ? next : i)] > 0.0f) more += 0.25f * (coarse[next] - here);
+            #pragma unroll
+            for (int a = 0; a < K; ++a) {
+                const int next = i + beside[a];
+                if (face[a * c.cells + (odd[a] ? next : i)] > 0.0f) more += 0.25f * (coarse[next] - here);
             }
             value[t] += more;
         }
@@ -384,7 +404,18 @@ extern "C" __global__ void bottom(
         for (int sweep = 0; sweep < 2; ++sweep)
             for (int colour = s.odd ? 2 : 1; colour >= 0; --colour) mine.sweep(value, colour);
     }
-    if (t < d * h * w) p[t] = values[t];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) bottom(
+    float *p, const float *b, const float *weights, int k, int d, int h, int w, int n, int periodic
+) {
+    __shared__ float values[ROOM], given[ROOM], rests[CELLS], faces[3 * ROOM];
+    for (int i = threadIdx.x; i < n; i += THREADS) faces[i] = weights[i];
+    for (int i = threadIdx.x; i < d * h * w; i += THREADS) values[i] = p[i], given[i] = b[i];
+    __syncthreads();
+    if (k == 2) cycle<2>(values, given, rests, faces, d, h, w, periodic);
+    else cycle<3>(values, given, rests, faces, d, h, w, periodic);
+    for (int i = threadIdx.x; i < d * h * w; i += THREADS) p[i] = values[i];
 }
 """
 )

@@ -24,7 +24,7 @@ __all__ = [
 PACKAGE = "callboard.realtime.fluid"
 SMOOTHING = 2
 """Sweeps before and after each coarser level."""
-TAIL = levels.BOTTOM_THREADS
+TAIL = levels.BOTTOM_CELLS
 """Cells of the largest level from which on one launch does all."""
 FIELD, PLANE, FACES = "f32[d, h, w]", "f32[1, h, w]", "f32[k, d, h, w]"
 EXTENTS = "k: i32, d: i32, h: i32, w: i32"
@@ -38,6 +38,17 @@ def _cpu() -> Any:
 def level_count(shape: tuple[int, ...]) -> int:
     """Grids, each of half the extents, down to 2 cells along each axis."""
     return 1 + max(0, (max(shape) - 1).bit_length() - 1)
+
+
+def in_tiles(weights: Any, odd: int) -> bool:
+    """Whether a launch can go over a level: in a plane, with two colours, and not too narrow.
+
+    Args:
+        weights: The level's, ``[axes, d, h, w]``.
+        odd: See :func:`odd_axes`.
+    """
+    axes, *extents = weights.shape
+    return axes == 2 and not odd and all(n == 1 or n >= levels.HALO for n in extents)
 
 
 def odd_axes(shape: tuple[int, ...], periodic: int) -> int:

@@ -92,7 +92,7 @@ def _cycle(a: Any, periodic: int, level: int, p: Any, b: Any) -> None:
         return
     odd, q = pressure.odd_axes(p.shape, periodic), a[f"q{level}"]
     coarse, start = a[f"b{level + 1}"], a[f"p{level + 1}"]
-    if weights.shape[0] == 2 and not odd:
+    if pressure.in_tiles(weights, odd):
         pressure.descend(p, b, weights, q, coarse, start)
         _cycle(a, periodic, level + 1, start, coarse)
         pressure.ascend(q, b, weights, start, deeper, p)
