@@ -17,7 +17,7 @@ from callboard.core.dtype import as_dtype
 from callboard.core.layout import layout_of
 from callboard.realtime.images import plain
 from callboard.realtime.images.cuda import HIGH, TEXT, THREADS, blocks_of
-from callboard.realtime.images.kernels import OPS
+from callboard.realtime.images.kernels import OPS, SHAPES
 from callboard.realtime.images.messages import Process, ProcessGpu, UpdateKernel
 from callboard.realtime.images.separation import stage_of
 
@@ -155,14 +155,14 @@ def test_numba_gives_what_numpy_gives(border: str) -> None:
 TYPES = {"uint8": "unsigned char", "uint16": "unsigned short", "float32": "float"}
 
 
-def by_text(image: Any, weights: Any, border: int, result: str = "") -> Any:
-    """The CUDA text on the host; the output is of rubbish before."""
+def by_text(image: Any, weights: Any, border: int, result: str = "", split: bool = False) -> Any:
+    """The CUDA text on the host; the output is of rubbish before. ``split``: the weights are a column and a row."""
     dtype = result or image.dtype.name
     found = np.full(image.shape, 77, dtype)
     k, c = (len(weights), image.shape[-1]) if weights.shape[0] == weights.shape[1] and not result else (0, 0)
-    name = f"filter<{TYPES[image.dtype.name]}, {TYPES[dtype]}, {k}, {c}>" if (k, c) in OPS else ""
-    name = name or f"filter<{TYPES[image.dtype.name]}, {TYPES[dtype]}, 0, 0>"
-    blocks = blocks_of(layout_of(as_dtype(image.dtype), image.shape), *weights.shape)
+    k, c = (weights.shape[1], image.shape[-1]) if split else (k, c) if (k, c) in OPS else (0, 0)
+    name = f"filter<{TYPES[image.dtype.name]}, {TYPES[dtype]}, {k}, {c}, {str(split).lower()}>"
+    blocks = blocks_of(layout_of(as_dtype(image.dtype), image.shape), *((k, k) if split else weights.shape))
     numbers = (*image.shape, *weights.shape, border, 5.0)
     run_text(TEXT, name, image, weights, found, *numbers, blocks=blocks, threads=THREADS)
     return found
@@ -180,6 +180,10 @@ def test_the_cuda_text_gives_what_numpy_gives(border: str, dtype: str) -> None:
         wanted = np.zeros_like(image)
         plain.correlate(image, weights, wanted, plain.BORDERS[border], 5.0)
         near(by_text(image, weights, plain.BORDERS[border]), wanted.astype("f8"), dtype)
+        if (k[0], c) in SHAPES and k[0] == k[1]:
+            pair = RNG.uniform(-0.1, 0.9, (2, k[0])).astype("f4")
+            plain.correlate(image, np.outer(*pair), wanted, plain.BORDERS[border], 5.0)
+            near(by_text(image, pair, plain.BORDERS[border], split=True), wanted.astype("f8"), dtype)
 
 
 @given(
@@ -197,9 +201,16 @@ def test_the_cuda_text_takes_any_size(
     weights = draw.integers(-2, 4, k).astype("f4")
     if dtype != "float32":
         weights /= 4  # halves, which are rounded to even
+    if seed % 5 == 0:
+        weights *= 2.0**28  # beyond what integers without conversion take
     wanted = np.zeros_like(image)
     plain.correlate(image, weights, wanted, plain.BORDERS[border], 5.0)
     np.testing.assert_array_equal(by_text(image, weights, plain.BORDERS[border]), wanted)
+    if (k[0], c) in SHAPES and k[0] == k[1]:
+        pair = draw.integers(-2, 4, (2, k[0])).astype("f4")
+        pair[0] /= 1 if dtype == "float32" else 4
+        plain.correlate(image, np.outer(*pair), wanted, plain.BORDERS[border], 5.0)
+        np.testing.assert_array_equal(by_text(image, pair, plain.BORDERS[border], split=True), wanted)
     floats = np.zeros(image.shape, "f4")
     plain.correlate(image, weights, floats, plain.BORDERS[border], 5.0)
     np.testing.assert_array_equal(by_text(image, weights, plain.BORDERS[border], "float32"), floats)

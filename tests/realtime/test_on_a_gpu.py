@@ -80,28 +80,29 @@ async def test_forces_and_particles_on_request_as_on_a_cpu() -> None:
 async def test_filters_as_on_a_cpu(border: cb.Border, dtype: str) -> None:
     """Rows that are whole vectors, and others."""
     draw = np.random.default_rng(2)
-    for w, c in ((41, 3), (48, 3), (64, 1), (48, 4), (40, 2)):
-        image = draw.uniform(0, 255, (2, 33, w, c)).astype(dtype)
-        found: list[Any] = []
-        for where in ("cpu", "cuda"):
-            async with cb.device(where) as gpu:
-                pipe = cb.ImageFilterPipeline(gpu, [SMALL, MIDDLE, LARGE], border=border)
-                found.append(await pipe.process(image))
-        np.testing.assert_allclose(found[0].astype("f8"), found[1].astype("f8"), atol=1e-2 if dtype == "f4" else 2)
+    async with cb.device("cpu") as cpu, cb.device("cuda") as gpu:
+        pipes = [cb.ImageFilterPipeline(one, [SMALL, MIDDLE, LARGE], border=border) for one in (cpu, gpu)]
+        for w, c in ((41, 3), (48, 3), (64, 1), (48, 4), (40, 2)):
+            image = draw.uniform(0, 255, (2, 33, w, c)).astype(dtype)
+            wanted, found = [(await pipe.process(image)).astype("f8") for pipe in pipes]
+            np.testing.assert_allclose(found, wanted, atol=1e-2 if dtype == "f4" else 2)
 
 
-@pytest.mark.parametrize("k, c", [(3, 3), (5, 3), (3, 4), (5, 1), (7, 3)])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
-async def test_filters_of_small_integers_to_the_last_bit(k: int, c: int, dtype: str) -> None:
+async def test_filters_of_small_integers_to_the_last_bit(dtype: str) -> None:
+    """Of any weights, and of a column and a row."""
     draw = np.random.default_rng(3)
-    weights = draw.integers(-2, 4, (k, k)).astype("f4") / (1 if dtype == "f4" else 4)
-    for w in (47, 64):
-        image = draw.integers(0, 256, (40, w, c)).astype(dtype)
-        wanted = np.zeros((1, *image.shape), dtype)
-        plain.correlate(image[None], weights, wanted, plain.BORDERS["mirror"], 0.0)
-        async with cb.device("cuda") as gpu:
-            found = await cb.ImageFilterPipeline(gpu, weights, border="mirror").process(image)
-        np.testing.assert_array_equal(found, wanted[0])
+    async with cb.device("cuda") as gpu:
+        for k, c in ((3, 3), (5, 3), (3, 4), (5, 1), (7, 3)):
+            column, row, other = draw.integers(-2, 4, k), draw.integers(-2, 4, k), draw.integers(-2, 4, (k, k))
+            for weights in (np.outer(column, row), other):
+                weights = weights / (1 if dtype == "f4" else 4)
+                pipe = cb.ImageFilterPipeline(gpu, weights, border="mirror")
+                for w in (47, 64):
+                    image = draw.integers(0, 256, (40, w, c)).astype(dtype)
+                    wanted = np.zeros((1, *image.shape), dtype)
+                    plain.correlate(image[None], weights.astype("f4"), wanted, plain.BORDERS["mirror"], 0.0)
+                    np.testing.assert_array_equal(await pipe.process(image), wanted[0])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from callboard.realtime.fluid.cuda import HEAD
 
 __all__ = [
-    "ASCEND", "BOTTOM", "BOTTOM_CELLS", "BOTTOM_THREADS", "DESCEND", "HALO", "PROLONG", "RESTRICT", "SMOOTH", "TILE", "TILE_THREADS",
+    "ASCEND", "BOTTOM", "BOTTOM_CELLS", "BOTTOM_THREADS", "DESCEND", "HALO", "PROLONG", "RESTRICT", "SMOOTH", "TILE",
+    "TILE_THREADS",
 ]  # fmt: skip
 
 TILE = 32, 32
@@ -130,7 +131,9 @@ struct Area {
         const int x = column(n, colour), y = n / HALF;
         return n < PAIRS && x >= HALO && x < HALO + WIDE && y >= HALO && y < HALO + HIGH && x0 + x < w && y0 + y < h;
     }
-    __device__ int cell(int n, int colour) const { return near(y0 + n / HALF, h) * w + near(x0 + column(n, colour), w); }
+    __device__ int cell(int n, int colour) const {
+        return near(y0 + n / HALF, h) * w + near(x0 + column(n, colour), w);
+    }
 
     // Values of all cells, by what `value(x, y)` gives, and their equations; those at the ends of the tile stay as they
     // are. Without branches: all loads are on their way before the first is used.
@@ -145,7 +148,8 @@ struct Area {
                 const int lx = column(n, colour), x = near(x0 + lx, w), y = near(y0 + ly, h), i = y * w + x;
                 const float left = weights[i], right = weights[x + 1 < w ? i + 1 : i - x];
                 const float low = weights[h * w + i], high = weights[h * w + (y + 1 < h ? i + w : x)];
-                const float weight = right + left + (high + low), part = weight > 0.0f ? __fdividef(1.0f, weight) : 0.0f;
+                const float weight = right + left + (high + low);
+                const float part = weight > 0.0f ? __fdividef(1.0f, weight) : 0.0f;
                 const bool after = colour ^ (ly & 1);  // the other cell of the pair is to the left
                 of[m][colour] = {
                     (after ? left : right) * part, (after ? right : left) * part, high * part, low * part, b[i] * part,
@@ -309,7 +313,9 @@ template <int K> struct Mine {  // the equation of a cell
         for (int a = 0; a < K; ++a) total += above[a] * p[up[a]] + below[a] * p[down[a]];
         return total;
     }
-    __device__ float residual(const float *p, int i) const { return weight > 0.0f ? weight * (p[i] - solved(p)) : rest; }
+    __device__ float residual(const float *p, int i) const {
+        return weight > 0.0f ? weight * (p[i] - solved(p)) : rest;
+    }
 };
 
 template <int K> struct Level {  // the cells of a thread

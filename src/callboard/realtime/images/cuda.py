@@ -4,12 +4,12 @@ from callboard.core.layout import Layout
 
 __all__ = ["HIGH", "TEXT", "THREADS", "blocks_of"]
 
-HIGH = 8
+HIGH = 16
 """Rows of a strip: a thread goes down them, and reads and converts what neighbours need once."""
 THREADS, MAX_FRAMES = 128, 65535
 
 TEXT = (
-    f"#define HIGH {HIGH}\n"
+    f"#define HIGH {HIGH}\n#define THREADS {THREADS}\n"
     r"""
 __device__ int place(int at, int extent, int border) {
     if (at >= 0 && at < extent) return at;
@@ -23,47 +23,52 @@ __device__ int place(int at, int extent, int border) {
     return at < other ? at : other;
 }
 
-template <typename R> __device__ float within(float value) {
-    return fminf(fmaxf(value, 0.0f), sizeof(R) == 1 ? 255.0f : 65535.0f);
-}
-
 template <typename R> __device__ R stored(float value) {
     if (sizeof(R) == 4) return (R)value;
-    return (R)within<R>(rintf(value));
+    return (R)fminf(fmaxf(rintf(value), 0.0f), sizeof(R) == 1 ? 255.0f : 65535.0f);
 }
 
-template <typename A> __device__ float one(
+// An element by the rules of borders; `of` is the frame. SPLIT: `weights` are a column and a row.
+template <typename A, bool SPLIT> __device__ float one(
     const A *of, const float *weights, int e, int y, int h, int w, int c, int ky, int kx, int border, float fill
-) {  // an element by the rules of borders; `of` is the frame
+) {
     const int channel = e % c, x = e / c;
     const long long row = (long long)w * c;
     float total = 0.0f;
     for (int dy = 0; dy < ky; ++dy) {
+        if (SPLIT && weights[dy] == 0.0f) continue;
         const int from = place(y + dy - ky / 2, h, border);
+        float line = SPLIT ? 0.0f : total;
         for (int dx = 0; dx < kx; ++dx) {
-            const float weight = weights[dy * kx + dx];
+            const float weight = weights[SPLIT ? ky + dx : dy * kx + dx];
             if (weight == 0.0f) continue;
             const int at = place(x + dx - kx / 2, w, border);
             const float value = from < 0 || at < 0 ? fill : (float)of[from * row + (long long)at * c + channel];
-            total = fmaf(weight, value, total);
+            line = fmaf(weight, value, line);
         }
+        total = SPLIT ? fmaf(weights[dy], line, total) : line;
     }
     return total;
 }
 
-// Integers as floats without instructions of conversion, which are slow: 2^23 and a small integer, in the bits of both.
+// Integers as floats without instructions of conversion: the bits of a small integer are those of a number of 2^-149
+// times its value. Weights are 2^100 times as large in turn, and sums 2^-49 times, as exact as others.
+#define LARGER 1.2676506002282294e30f
+#define SMALLER 1.7763568394002505e-15f
+#define BACK 562949953421312.0f
 #define WHOLE 8388608.0f
 template <int N> struct alignas(4 * N) Words { unsigned at[N]; };
 
 template <typename A> __device__ float value_of(const unsigned *words, int byte) {
     const unsigned word = words[byte / 4];
     if (sizeof(A) == 4) return __uint_as_float(word);
-    const unsigned which = sizeof(A) == 1 ? 0x7440u | byte % 4 : byte % 4 ? 0x7432u : 0x7410u;
-    return __uint_as_float(__byte_perm(word, 0x4B000000u, which)) - WHOLE;
+    return __uint_as_float(__byte_perm(word, 0u, sizeof(A) == 1 ? 0x4440u | byte % 4 : byte % 4 ? 0x4432u : 0x4410u));
 }
 
-template <typename R> __device__ unsigned bits_of(float value) {
-    return __float_as_uint(sizeof(R) == 4 ? value : within<R>(value) + WHOLE);
+template <typename R> __device__ unsigned bits_of(float value) {  // of 2^23 and the integer that is nearest
+    if (sizeof(R) == 4) return __float_as_uint(value);
+    const float most = (sizeof(R) == 1 ? 255.0f : 65535.0f) * SMALLER;
+    return __float_as_uint(fmaf(fminf(fmaxf(value, 0.0f), most), BACK, WHOLE));
 }
 
 template <typename R> __device__ unsigned word_of(const float *total) {
@@ -99,14 +104,28 @@ struct Parts {
     }
 };
 
+template <typename A, int K, int C, int V> __device__ void add(
+    float *sums, const float *value, const float *weight, bool first
+) {
+    #pragma unroll
+    for (int i = 0; i < V && first; ++i) sums[i] = 0.0f;
+    #pragma unroll
+    for (int dx = 0; dx < K; ++dx)
+        if (sizeof(A) < 4 || weight[dx] != 0.0f)  // 0 times infinity is not 0
+            #pragma unroll
+            for (int i = 0; i < V; ++i) sums[i] = fmaf(weight[dx], value[i + dx * C], sums[i]);
+}
+
 // V elements of each of some rows, which go through the sums of the K results that they are part of.
-template <typename A, int K, int C, int V, bool ALIGNED> __device__ void strip(
+template <typename A, int K, int C, int V, bool SPLIT, bool ALIGNED> __device__ void strip(
     const A *__restrict__ of, const float *__restrict__ weights, A *__restrict__ to, long long row, int rows
 ) {
     constexpr int REACH = K / 2 * C, N = V * sizeof(A) / 4, SIDE = (REACH * sizeof(A) + 3) / 4, ALL = N + 2 * SIDE;
-    float weight[K * K], total[K][V];
+    constexpr int WEIGHTS = SPLIT ? 2 * K : K * K;
+    float weight[WEIGHTS], total[K][V];
     #pragma unroll
-    for (int i = 0; i < K * K; ++i) weight[i] = weights[i];
+    for (int i = 0; i < WEIGHTS; ++i)
+        weight[i] = weights[i] * (ALIGNED && sizeof(A) < 4 && (!SPLIT || i >= K) ? LARGER : 1.0f);
     const A *from = of - K / 2 * row;
     unsigned words[ALL];
     auto load = [&] {
@@ -130,16 +149,18 @@ template <typename A, int K, int C, int V, bool ALIGNED> __device__ void strip(
                 else value[i] = (float)from[i - REACH];
             from += row;
             if (ALIGNED && t + 1 < rows + K - 1) load();
+            float line[V];
+            if (SPLIT) add<A, K, C, V>(line, value, weight + K, true);
             #pragma unroll
             for (int dy = 0; dy < K; ++dy) {
                 float *sums = total[(s - dy + K) % K];
-                #pragma unroll
-                for (int i = 0; i < V && dy == 0; ++i) sums[i] = 0.0f;
-                #pragma unroll
-                for (int dx = 0; dx < K; ++dx)
-                    if (sizeof(A) < 4 || weight[dy * K + dx] != 0.0f)  // 0 times infinity is not 0
-                        #pragma unroll
-                        for (int i = 0; i < V; ++i) sums[i] = fmaf(weight[dy * K + dx], value[i + dx * C], sums[i]);
+                if (!SPLIT) add<A, K, C, V>(sums, value, weight + dy * K, dy == 0);
+                else if (sizeof(A) < 4 || weight[dy] != 0.0f)
+                    #pragma unroll
+                    for (int i = 0; i < V; ++i) sums[i] = fmaf(weight[dy], line[i], dy == 0 ? 0.0f : sums[i]);
+                else if (dy == 0)
+                    #pragma unroll
+                    for (int i = 0; i < V; ++i) sums[i] = 0.0f;
             }
             if (t < K - 1) continue;
             const float *done = total[(s + 1) % K];
@@ -157,36 +178,42 @@ template <typename A, int K, int C, int V, bool ALIGNED> __device__ void strip(
     }
 }
 
-// K, C: the extents of the kernel and the channels, each with code of its own; 0: any.
-template <typename A, typename R, int K, int C> __global__ void filter(
+// K, C: the extents of the kernel and the channels, each with code of its own; 0: any. SPLIT: `weights` are a column of
+// K and a row.
+template <typename A, typename R, int K, int C, bool SPLIT> __global__ void __launch_bounds__(THREADS, 5) filter(
     const A *image, const float *weights, R *result, int b, int h, int w, int c, int ky, int kx, int border, float fill
 ) {
+    if (SPLIT) ky = kx;
     const Parts parts(h, w, c, ky, kx, sizeof(A));
     const int edges = (parts.edge + blockDim.x - 1) / blockDim.x;
     const long long row = parts.row;
+    // Blocks of edges, which wait much, and blocks of strips, which compute, are mixed.
+    const int edge = (long long)blockIdx.x * edges / gridDim.x, next = (blockIdx.x + 1LL) * edges / gridDim.x;
+    bool small = true;
+    for (int i = 0; K > 0 && i < (SPLIT ? 2 * K : K * K); ++i) small = small && fabsf(weights[i]) < 1e8f;
     for (int frame = blockIdx.z; frame < b; frame += gridDim.z) {
         const A *of = image + frame * (h * row);
         R *to = result + frame * (h * row);
-        if ((int)blockIdx.x < edges) {
-            const long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+        if (edge < next) {
+            const long long n = (long long)edge * blockDim.x + threadIdx.x;
             if (n >= parts.edge) return;
             int e, y;
             parts.at(n, h, &e, &y);
-            to[y * row + e] = stored<R>(one<A>(of, weights, e, y, h, w, c, ky, kx, border, fill));
+            to[y * row + e] = stored<R>(one<A, SPLIT>(of, weights, e, y, h, w, c, ky, kx, border, fill));
             continue;
         }
-        const unsigned n = (blockIdx.x - edges) * blockDim.x + threadIdx.x;
+        const unsigned n = (blockIdx.x - edge) * blockDim.x + threadIdx.x;
         if (n >= (unsigned)parts.vectors * parts.strips) return;
         const int y = parts.top + (int)(n / parts.vectors) * HIGH;
         const int e = parts.first + (int)(n % parts.vectors) * parts.wide;
         const int rows = min(HIGH, h - parts.top - y), bytes = parts.wide * (int)sizeof(A);
-        const bool aligned = row * sizeof(A) % bytes == 0 && ((size_t)of | (size_t)to) % bytes == 0;
+        const bool aligned = small && row * sizeof(A) % bytes == 0 && ((size_t)of | (size_t)to) % bytes == 0;
         const A *at = of + y * row + e;
         R *into = to + y * row + e;
         if constexpr (K > 0) {
             constexpr int V = sizeof(A) == 1 && K > 3 ? 8 : 16 / sizeof(A);
-            if (aligned) strip<A, K, C, V, true>(at, weights, into, row, rows);
-            else strip<A, K, C, V, false>(at, weights, into, row, rows);
+            if (aligned) strip<A, K, C, V, SPLIT, true>(at, weights, into, row, rows);
+            else strip<A, K, C, V, SPLIT, false>(at, weights, into, row, rows);
             continue;
         }
         at -= ky / 2 * row + kx / 2 * c;
