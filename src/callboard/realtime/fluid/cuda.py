@@ -77,6 +77,20 @@ template <int K> __device__ float sample(
     return v[0];
 }
 
+__device__ float mixed(float a, float b) { return a + 0.5f * (b - a); }
+
+// A component of the velocity in the middle of a cell, or of a face of another axis: half-way between two, or four.
+template <int K> __device__ float halfway(const float *f, const Cell &c, int axis, int stagger, int periodic) {
+    const int i = c.i, up = c.up(axis) - i;
+    if (stagger < 0) return mixed(f[i], f[i + up]);
+    int low = i;
+    #pragma unroll
+    for (int a = 0; a < K; ++a)
+        if (a == stagger && (c.at[a] || periodic >> a & 1)) low = c.down(a);
+    const float v[] = {f[low], f[low + up], f[i], f[i + up]};
+    return axis < stagger ? mixed(mixed(v[0], v[1]), mixed(v[2], v[3])) : mixed(mixed(v[0], v[2]), mixed(v[1], v[3]));
+}
+
 template <int K> __device__ void trace(
     const float *u, const float *fluid, const Cell &c, float *where, int stagger, float scale, int periodic, int solid
 ) {
@@ -84,8 +98,10 @@ template <int K> __device__ void trace(
     #pragma unroll
     for (int a = 0; a < K; ++a) start[a] = c.at[a] - (stagger == a ? 0.5f : 0.0f);
     #pragma unroll
-    for (int a = 0; a < K; ++a)
-        half[a] = start[a] - 0.5f * scale * sample<K>(u + (long long)a * c.n, start, c, a, periodic, &low, &high);
+    for (int a = 0; a < K; ++a) {
+        const float *f = u + (long long)a * c.n;
+        half[a] = start[a] - 0.5f * scale * (a == stagger ? f[c.i] : halfway<K>(f, c, a, stagger, periodic));
+    }
     #pragma unroll
     for (int a = 0; a < K; ++a) way[a] = -scale * sample<K>(u + (long long)a * c.n, half, c, a, periodic, &low, &high);
     float part = 1.0f;
