@@ -32,6 +32,15 @@ static float3 make_float3(float x, float y, float z) { return {x, y, z}; }
 using std::min; using std::max;
 static unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
 static float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
+static int __float2int_rn(float x) {
+    return x != x ? 0 : (int)std::min(std::max((double)rintf(x), -2147483648.0), 2147483647.0);
+}
+static unsigned pack_u8(int high, int low, unsigned above) {
+    return above << 16 | (unsigned)min(max(high, 0), 255) << 8 | (unsigned)min(max(low, 0), 255);
+}
+static unsigned pack_u16(int high, int low) {
+    return (unsigned)min(max(high, 0), 65535) << 16 | (unsigned)min(max(low, 0), 65535);
+}
 static unsigned __byte_perm(unsigned x, unsigned y, unsigned which) {
     const unsigned long long all = (unsigned long long)y << 32 | x;
     unsigned found = 0;

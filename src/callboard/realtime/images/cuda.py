@@ -54,9 +54,7 @@ template <typename A, bool SPLIT> __device__ float one(
 // Integers as floats without instructions of conversion: the bits of a small integer are those of a number of 2^-149
 // times its value. Weights are 2^100 times as large in turn, and sums 2^-49 times, as exact as others.
 #define LARGER 1.2676506002282294e30f
-#define SMALLER 1.7763568394002505e-15f
 #define BACK 562949953421312.0f
-#define WHOLE 8388608.0f
 template <int N> struct alignas(4 * N) Words { unsigned at[N]; };
 
 template <typename A> __device__ float value_of(const unsigned *words, int byte) {
@@ -65,19 +63,28 @@ template <typename A> __device__ float value_of(const unsigned *words, int byte)
     return __uint_as_float(__byte_perm(word, 0u, sizeof(A) == 1 ? 0x4440u | byte % 4 : byte % 4 ? 0x4432u : 0x4410u));
 }
 
-template <typename R> __device__ unsigned bits_of(float value) {  // of 2^23 and the integer that is nearest
-    if (sizeof(R) == 4) return __float_as_uint(value);
-    const float most = (sizeof(R) == 1 ? 255.0f : 65535.0f) * SMALLER;
-    return __float_as_uint(fmaf(fminf(fmaxf(value, 0.0f), most), BACK, WHOLE));
+#ifdef __CUDACC__
+__device__ unsigned pack_u8(int high, int low, unsigned above) {  // bytes, within their range; the last two of `above`
+    unsigned found;
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(found) : "r"(high), "r"(low), "r"(above));
+    return found;
 }
+__device__ unsigned pack_u16(int high, int low) {
+    unsigned found;
+    asm("cvt.pack.sat.u16.s32 %0, %1, %2;" : "=r"(found) : "r"(high), "r"(low));
+    return found;
+}
+#endif
 
-template <typename R> __device__ unsigned word_of(const float *total) {
-    const unsigned first = bits_of<R>(total[0]);
-    if (sizeof(R) == 4) return first;
-    const unsigned two = __byte_perm(first, bits_of<R>(total[1]), sizeof(R) == 2 ? 0x5410u : 0x0040u);
-    if (sizeof(R) == 2) return two;
-    const unsigned more = __byte_perm(bits_of<R>(total[2]), bits_of<R>(total[3]), 0x0040u);
-    return __byte_perm(two, more, 0x5410u);
+template <typename R> __device__ unsigned word_of(const float *total, float scale) {  // the nearest integers
+    if constexpr (sizeof(R) == 4) return __float_as_uint(total[0]);
+    else {
+        int whole[4 / sizeof(R)];
+        #pragma unroll
+        for (int i = 0; i < 4 / sizeof(R); ++i) whole[i] = __float2int_rn(total[i] * scale);
+        if constexpr (sizeof(R) == 2) return pack_u16(whole[1], whole[0]);
+        else return pack_u8(whole[1], whole[0], pack_u8(whole[3], whole[2], 0u));
+    }
 }
 
 // The frame's middle, in vectors of elements that have all their neighbours, and the elements around it.
@@ -125,7 +132,7 @@ template <typename A, int K, int C, int V, bool SPLIT, bool ALIGNED> __device__ 
     float weight[WEIGHTS], total[K][V];
     #pragma unroll
     for (int i = 0; i < WEIGHTS; ++i)
-        weight[i] = weights[i] * (ALIGNED && sizeof(A) < 4 && (!SPLIT || i >= K) ? LARGER : 1.0f);
+        weight[i] = weights[i] * (!ALIGNED || sizeof(A) == 4 ? 1.0f : SPLIT && i < K ? BACK : LARGER);
     const A *from = of - K / 2 * row;
     unsigned words[ALL];
     auto load = [&] {
@@ -167,7 +174,7 @@ template <typename A, int K, int C, int V, bool SPLIT, bool ALIGNED> __device__ 
             if (ALIGNED) {
                 Words<N> packed;
                 #pragma unroll
-                for (int i = 0; i < N; ++i) packed.at[i] = word_of<A>(done + i * (4 / sizeof(A)));
+                for (int i = 0; i < N; ++i) packed.at[i] = word_of<A>(done + i * (4 / sizeof(A)), SPLIT ? 1.0f : BACK);
                 *(Words<N> *)to = packed;
             } else {
                 #pragma unroll

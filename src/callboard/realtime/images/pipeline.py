@@ -28,6 +28,7 @@ ImageLayout = Literal["NHWC", "NCHW"]
 Roi = tuple[int, int, int, int]
 """First row, end of the rows, first column, end of the columns."""
 DTYPES = "uint8", "uint16", "float32"
+TYPES = frozenset(map(np.dtype, DTYPES))
 TWO_LAUNCHES_FROM = 7
 """Extent from which the two passes of a separable kernel are two launches of a GPU."""
 ATTEMPTS = 3
@@ -238,9 +239,10 @@ class _Weights(NamedTuple):
 
 def _shape_of(image: Any, first: bool) -> tuple[int, int, int, int]:
     """As ``[b, h, w, c]``; ``first``: the caller has channels first, and they have been moved."""
-    shape, name = tuple(image.shape), image.dtype.np.name if isinstance(image, GpuRef) else image.dtype.name
-    if name not in DTYPES:
-        raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}, such as image.astype('f4')")
+    shape = tuple(image.shape)
+    dtype = image.dtype.np if isinstance(image, GpuRef) else image.dtype
+    if dtype not in TYPES and dtype.name not in DTYPES:  # as of another byte order
+        raise TypeError(f"image has dtype {dtype.name}; pass one of {', '.join(DTYPES)}, such as image.astype('f4')")
     if not 2 <= len(shape) <= 4 or (len(shape) > 2 and not 1 <= shape[-1] <= 4) or 0 in shape:
         given = [*shape[:-3], shape[-1], *shape[-3:-1]] if first and len(shape) > 2 else list(shape)
         wanted = "[c, h, w] or [b, c, h, w]" if first else "[h, w, c] or [b, h, w, c]"
