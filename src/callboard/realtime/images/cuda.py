@@ -187,7 +187,9 @@ template <typename A, int K, int C, int V, bool SPLIT, bool ALIGNED> __device__ 
 
 // K, C: the extents of the kernel and the channels, each with code of its own; 0: any. SPLIT: `weights` are a column of
 // K and a row.
-template <typename A, typename R, int K, int C, bool SPLIT> __global__ void __launch_bounds__(THREADS, 5) filter(
+template <typename A, typename R, int K, int C, bool SPLIT> __global__ void __launch_bounds__(
+    THREADS, K == 5 && !SPLIT ? 4 : 5
+) filter(
     const A *image, const float *weights, R *result, int b, int h, int w, int c, int ky, int kx, int border, float fill
 ) {
     if (SPLIT) ky = kx;
