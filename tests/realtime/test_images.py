@@ -116,6 +116,17 @@ async def test_on_the_device_with_the_configured_kernel(gpu: cb.Device) -> None:
     near(await pipe.ask(Process(image=image)), wanted_of(image, np.eye(3) / 3, "mirror"), "uint8")
 
 
+async def test_filters_are_recorded_once_one_has_run(gpu: cb.Device) -> None:
+    images = image_of("uint8", 2, 9, 9, 3)
+    pipe = cb.ImageFilterPipeline(gpu, [SHARPEN, np.full((3, 3), 1 / 9)], border="mirror")
+    first = gpu.put(images[0])
+    wanted = [await pipe.process_gpu(first).get(), await pipe.process(images[1])]
+    with gpu.record(image=first) as made:
+        made.returns(pipe.process_gpu(first))
+    found = [await (await made.replay(image=image)).get() for image in images]
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize(
     "call, words",
     [
