@@ -6,7 +6,8 @@
 
 A peer is measured where it is installed, on one thread each (cKDTree beside a GPU: on all cores); ours takes all cores,
 or as many as ``OMP_NUM_THREADS`` says. What begins and ends in host memory is ``callboard``; ``on the device`` it stays
-there; ``of 20`` steps are in one message. Sizes are those of the bars: larger on a GPU; ``--scale`` makes them less.
+there; ``of 20`` steps or filters are in one message. Sizes are those of the bars: larger on a GPU; ``--scale`` makes
+them less.
 A section that fails is told and recorded, and the others go on.
 """
 

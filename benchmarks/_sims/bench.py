@@ -101,6 +101,17 @@ class Bench:
 
         return self.wait(several, per)
 
+    def recorded(self, call: Callable[[], Any], per: int) -> Subject:
+        """The same for ops of callboard's that are recorded, ``per`` of them, and replayed in one message."""
+
+        def record() -> Any:
+            call()  # puts what a recording cannot
+            with self.gpu.record() as made:
+                return made, [call() for _ in range(per)]
+
+        made, _kept = self.done(record)
+        return self.wait(lambda: made.replay(1), per)
+
     def launch(self, library: Any, call: Callable[[], Any], per: int) -> Subject:
         """The same for a function that enqueues work of CuPy's or torch's on a GPU; on a CPU torch has done it."""
         if library.__name__ == "cupy":

@@ -4,14 +4,17 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.realtime.text_lab import run_text
 
 import callboard as cb
-from callboard.realtime.fluid import cuda, plain
+from callboard.realtime.fluid import cuda, kernels, levels, plain, pressure
 from callboard.realtime.fluid.config import is_fluid
-from callboard.realtime.fluid.rule import _coarser, open_faces
+from callboard.realtime.fluid.rule import Fluid, _coarser, open_faces
 
 pytestmark = pytest.mark.timeout(180)  # where Numba is installed, it compiles a blueprint once
 
@@ -134,47 +137,58 @@ def test_settings_are_checked() -> None:
 class Texts:
     """The CUDA texts, called as :mod:`.plain` is."""
 
-    def advect(self, u: Any, fluid: Any, field: Any, out: Any, scale: Any, *path: int) -> None:
-        run(cuda.ADVECT, "advect", fluid.size, u, fluid, field, out, ONE, *sizes(u, field), float(scale), *path)
+    def advect(self, u: Any, fluid: Any, field: Any, out: Any, scale: Any, stagger: int, *path: int) -> None:
+        flow, dye, numbers = self._both(u, field, stagger, scale, path)
+        outs = (out, dye.copy()) if stagger else (u.copy(), out)
+        run(cuda.ADVECT, "advect", groups(u), u, fluid, flow, dye, *outs, ONE, *numbers)
 
-    def correct(self, u: Any, fluid: Any, field: Any, a: Any, b: Any, out: Any, scale: Any, *path: int) -> None:
-        numbers = *sizes(u, field), float(scale), *path
-        run(cuda.CORRECT, "correct", fluid.size, u, fluid, field, a, b, out, ONE, *numbers)
+    def correct(
+        self, u: Any, fluid: Any, field: Any, a: Any, b: Any, out: Any, scale: Any, stagger: int, *path: int
+    ) -> None:
+        _, dye, numbers = self._both(u, field, stagger, scale, path)
+        outs = (out, dye.copy()) if stagger else (u.copy(), out)
+        between = (a, dye, b, dye) if stagger else (u, a, u, b)
+        run(cuda.CORRECT, "correct", groups(u), u, fluid, dye, *between, *outs, ONE, *numbers)
 
-    def rescale(self, dye: Any, before: Any, after: Any, fluid: Any, dt: Any, fading: Any) -> None:
-        numbers = len(dye), fluid.size, float(fading)
-        run(cuda.RESCALE, "rescale", fluid.size, dye, before, after, fluid, np.array([dt]), *numbers)
+    def _both(self, u: Any, field: Any, stagger: int, scale: Any, path: tuple[int, ...]) -> Any:
+        """A flow and a dye, of which one is of interest."""
+        flow, dye = (field, u[:1]) if stagger else (u, field)
+        return flow, dye, (*sizes(u, dye), float(scale), *path)
+
+    def settle(
+        self, flowed: Any, dyed: Any, before: Any, after: Any, open_: Any, fluid: Any, rows: Any, u: Any, dye: Any,
+        dt: Any, spacing: Any, fading: Any,
+    ) -> None:  # fmt: skip
+        arrays = flowed, dyed, before, after, open_, fluid, rows, u, dye, np.array([dt])
+        numbers = *sizes(u, dye), len(rows), float(spacing), float(fading)
+        run(cuda.SETTLE, "settle", cells(dye[0]), *arrays, *numbers)
 
     def curl(self, u: Any, open_: Any, out: Any) -> None:
-        run(cuda.CURL, "curl", out[0].size, u, open_, out, len(u), *u.shape[1:])
+        run(cuda.CURL, "curl", cells(out[0]), u, open_, out, len(u), *u.shape[1:])
 
     def swirl(self, w: Any, open_: Any, force: Any, strength: Any) -> None:
-        run(cuda.SWIRL, "swirl", w[0].size, w, open_, force, *force.shape, float(strength))
+        run(cuda.SWIRL, "swirl", cells(w[0]), w, open_, force, *force.shape, float(strength))
 
     def push(self, u: Any, open_: Any, dye: Any, force: Any, buoyancy: Any, dt: Any) -> None:
-        run(cuda.PUSH, "push", u[0].size, u, open_, dye, force, buoyancy, np.array([dt]), *sizes(u, dye))
-
-    def source(self, u: Any, open_: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: Any) -> None:
-        numbers = *sizes(u, dye), len(rows), float(spacing)
-        run(cuda.SOURCE, "source", fluid.size, u, open_, dye, fluid, rows, np.array([dt]), *numbers)
+        run(cuda.PUSH, "push", cells(u[0]), u, open_, dye, force, buoyancy, np.array([dt]), *sizes(u, dye))
 
     def diffuse(self, u: Any, before: Any, open_: Any, rate: Any, odd: int, colour: int) -> None:
-        run(cuda.DIFFUSE, "diffuse", u[0].size, u, before, open_, ONE, *u.shape, float(rate), odd, colour)
+        run(cuda.DIFFUSE, "diffuse", cells(u[0]), u, before, open_, ONE, *u.shape, float(rate), odd, colour)
 
     def divergence(self, u: Any, out: Any) -> None:
-        run(cuda.DIVERGENCE, "divergence", out.size, u, out, *u.shape)
+        run(cuda.DIVERGENCE, "divergence", cells(out), u, out, *u.shape)
 
     def smooth(self, p: Any, b: Any, weights: Any, odd: int, colour: int) -> None:
-        run(cuda.SMOOTH, "smooth", p.size, p, b, weights, *weights.shape, odd, colour)
+        run(levels.SMOOTH, "smooth", cells(p), p, b, weights, *weights.shape, odd, colour)
 
     def restrict(self, p: Any, b: Any, weights: Any, coarse: Any, start: Any) -> None:
-        run(cuda.RESTRICT, "restricted", coarse.size, p, b, weights, coarse, start, *weights.shape, *coarse.shape)
+        run(levels.RESTRICT, "restricted", cells(coarse), p, b, weights, coarse, start, *weights.shape, *coarse.shape)
 
     def prolong(self, p: Any, coarse: Any, weights: Any) -> None:
-        run(cuda.PROLONG, "prolong", p.size, p, coarse, weights, len(weights), *p.shape, *coarse.shape)
+        run(levels.PROLONG, "prolong", cells(p), p, coarse, weights, len(weights), *p.shape, *coarse.shape)
 
     def project(self, u: Any, p: Any, open_: Any) -> None:
-        run(cuda.PROJECT, "project", p.size, u, p, open_, *u.shape)
+        run(cuda.PROJECT, "project", cells(p), u, p, open_, *u.shape)
 
 
 ONE = np.ones(1, "f4")
@@ -184,8 +198,25 @@ def sizes(u: Any, field: Any) -> tuple[int, ...]:
     return len(u), *field.shape
 
 
-def run(text: str, name: str, size: int, *args: Any) -> None:
-    run_text(text, name, *args, blocks=-(-size // 8), threads=8)
+def cells(field: Any) -> tuple[int, int, int]:
+    return kernels._blocks(*field.shape)
+
+
+def groups(u: Any) -> tuple[int, int, int]:
+    return kernels._groups(*u.shape)
+
+
+def run(text: str, name: str, blocks: tuple[int, int, int], *args: Any) -> None:
+    run_text(text, name, *args, blocks=blocks, threads=256)
+
+
+def settled(*args: Any) -> None:
+    """What the op does without Numba."""
+    flowed, dyed, before, after, open_, fluid, rows, u, dye, dt, spacing, fading = args
+    np.multiply(flowed, open_, out=u)
+    dye[...] = dyed
+    plain.rescale(dye.reshape(len(dye), -1), before, after, fluid.reshape(-1), dt, fading)
+    plain.source(u, open_, dye, fluid, rows, dt, spacing)
 
 
 def compiled() -> Any:
@@ -212,15 +243,23 @@ def test_the_other_bodies_compute_what_numpy_does(make: Callable[[], Any], shape
     u, dye, p, b = some(k, *shape), some(2, *shape), some(*shape), some(*shape)
     inside, rate, solid = fluid.astype("f4"), np.float32(0.7), 1
     rows = np.array([(2, 1, 1, 1.6, 2, 1, 5, 6, 7)], "f4")
+    totals = ONE[[0, 0]], np.array([0.8, -1], "f4")
+    settling: list[tuple[str, Any]] = [
+        ("rescale", (dye.reshape(2, -1), *totals, inside.reshape(-1), rate, rate)),
+        ("source", (u, open_, dye, inside, rows, rate, np.float32(1))),
+    ]
+    if make is Texts:
+        into = np.zeros_like(u), np.zeros_like(dye)
+        settling = [("settle", (u, dye, *totals, open_, inside, rows, *into, rate, np.float32(1), rate))]
     calls: list[tuple[str, Any]] = [
         *(("advect", (u, inside, field, np.zeros_like(field), np.float32(1.3), stagger, 5, solid))
           for field, stagger in ((u, 1), (dye, 0))),
-        ("correct", (u, inside, u, some(*u.shape), some(*u.shape), np.zeros_like(u), np.float32(0.4), 1, 5, 0)),
-        ("rescale", (dye.reshape(2, -1), ONE[[0, 0]], np.array([0.8, -1], "f4"), inside.reshape(-1), rate, rate)),
+        *(("correct", (u, inside, f, some(*f.shape), some(*f.shape), np.zeros_like(f), np.float32(0.4), stagger, 5, 0))
+          for f, stagger in ((u, 1), (dye, 0))),
+        *settling,
         ("curl", (u, open_, np.zeros((3, *shape), "f4"))),
         ("swirl", (some(3, *shape), open_, np.zeros_like(u), rate)),
         ("push", (u, open_, dye, some(*u.shape), np.array([1, 2], "f4"), rate)),
-        ("source", (u, open_, dye, inside, rows, rate, np.float32(1))),
         *(("diffuse", (u, some(*u.shape), open_, rate, odd, colour)) for colour in range(3)),
         ("divergence", (u, np.zeros(shape, "f4"))),
         *(("smooth", (p, b, open_, odd, colour)) for colour in range(3)),
@@ -231,7 +270,65 @@ def test_the_other_bodies_compute_what_numpy_does(make: Callable[[], Any], shape
     ]  # fmt: skip
     for name, args in calls:
         wanted, found = ([one.copy() if isinstance(one, np.ndarray) else one for one in args] for _ in range(2))
-        getattr(plain, name)(*wanted)
+        (settled if name == "settle" else getattr(plain, name))(*wanted)
         getattr(other, name)(*found)
         for n, (one, reference) in enumerate(zip(found, wanted, strict=True)):
             np.testing.assert_allclose(one, reference, rtol=2e-4, atol=2e-5, err_msg=f"{name}, operand {n}")
+
+
+# -- levels that a launch goes over in one -----------------------------------------------------------------------------
+
+
+@given(
+    h=st.integers(1, 75), w=st.integers(1, 75), periodic=st.tuples(st.booleans(), st.booleans()),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_a_tile_goes_down_and_up_a_level_as_its_sweeps_do(
+    h: int, w: int, periodic: tuple[bool, bool], seed: int
+) -> None:
+    h, w = (n if n == 1 else max(n, levels.HALO) for n in (h, w))
+    h, w = (n + (n > 1 and n % 2 and along) for n, along in zip((h, w), periodic[::-1], strict=True))  # of two colours
+    draw = np.random.default_rng(seed)
+    solid = draw.random((1, h, w)) < 0.2
+    config = cb.FluidConfig(width=w, height=h, periodic=(*periodic, False))
+    open_ = open_faces(~solid, config)
+    coarse = _coarser(open_)
+    p, b = draw.normal(0, 1, (2, 1, h, w)).astype("f4")
+    low, start, more = draw.normal(0, 1, (3, *coarse.shape[1:])).astype("f4")
+    extents = h, w, *low.shape[1:]
+    blocks = (*pressure._tiles(h, w), 1)
+    found = [one.copy() for one in (p, low, start, p)]
+    run_text(levels.DESCEND, "descend", p, b, open_, *found[:3], *extents, blocks=blocks, threads=levels.TILE_THREADS)
+    wanted = [one.copy() for one in (p, low, start, p)]
+    pressure.descend.body(p, b, open_, *wanted[:3])
+    arrays = p, b, open_, more, coarse
+    run_text(levels.ASCEND, "ascend", *arrays, found[3], *extents, blocks=blocks, threads=levels.TILE_THREADS)
+    pressure.ascend.body(*arrays, wanted[3])
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=5e-5)
+
+
+@given(
+    shape=st.one_of(
+        st.tuples(st.just(1), st.integers(1, 32), st.integers(1, 32)), st.tuples(*[st.integers(2, 10)] * 3),
+        st.sampled_from([(1, 1, 1023), (1, 1024, 1), (1, 3, 341)]),
+    ),
+    periodic=st.tuples(*[st.booleans()] * 3), seed=st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_a_block_goes_over_all_small_levels(
+    shape: tuple[int, int, int], periodic: tuple[bool, bool, bool], seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    depth, height, width = shape
+    config = cb.FluidConfig(depth=depth, height=height, width=width, periodic=periodic)
+    found = Fluid().constants(msgspec.structs.replace(config, solids=(cb.Ball(center=(3.2, 1.9, 1.1), radius=1.6),)))
+    p, b = draw.normal(0, 1, (2, *shape)).astype("f4")
+    b -= b.mean()
+    values = [p.copy(), p.copy()]
+    bits = sum(one << axis for axis, one in enumerate(periodic))
+    numbers = config.axes, *shape, found["tail"].size, bits
+    run_text(levels.BOTTOM, "bottom", values[0], b, found["tail"], *numbers, blocks=1, threads=levels.BOTTOM_THREADS)
+    pressure.bottom.body(values[1], b, found["tail"], config.axes, bits)
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-3, atol=1e-3 * np.abs(values[1]).max())

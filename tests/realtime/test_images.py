@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import ndimage
 from tests.realtime.text_lab import run_text
 
 import callboard as cb
+from callboard.core.dtype import as_dtype
+from callboard.core.layout import layout_of
 from callboard.realtime.images import plain
-from callboard.realtime.images.kernels import TEXT, THREADS, blocks_of
+from callboard.realtime.images.cuda import HIGH, TEXT, THREADS, blocks_of
+from callboard.realtime.images.kernels import OPS, SHAPES
 from callboard.realtime.images.messages import Process, ProcessGpu, UpdateKernel
 from callboard.realtime.images.separation import stage_of
 
@@ -50,7 +55,7 @@ def near(found: Any, wanted: Any, dtype: str) -> None:
     assert found.dtype == dtype
     off = np.abs(found.astype("f8") - wanted)
     assert off.max() <= (1e-2 if dtype == "float32" else 1), off.max()
-    assert dtype == "float32" or (off > 0).mean() < 0.01
+    assert dtype == "float32" or (off > 0).sum() <= max(3, 0.01 * off.size)
 
 
 @pytest.mark.parametrize("border", list(SCIPY))
@@ -111,6 +116,17 @@ async def test_on_the_device_with_the_configured_kernel(gpu: cb.Device) -> None:
     near(await pipe.ask(Process(image=image)), wanted_of(image, np.eye(3) / 3, "mirror"), "uint8")
 
 
+async def test_filters_are_recorded_once_one_has_run(gpu: cb.Device) -> None:
+    images = image_of("uint8", 2, 9, 9, 3)
+    pipe = cb.ImageFilterPipeline(gpu, [SHARPEN, np.full((3, 3), 1 / 9)], border="mirror")
+    first = gpu.put(images[0])
+    wanted = [await pipe.process_gpu(first).get(), await pipe.process(images[1])]
+    with gpu.record(image=first) as made:
+        made.returns(pipe.process_gpu(first))
+    found = [await (await made.replay(image=image)).get() for image in images]
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize(
     "call, words",
     [
@@ -147,21 +163,68 @@ def test_numba_gives_what_numpy_gives(border: str) -> None:
         near(found[1], found[0].astype("f8"), dtype)
 
 
+TYPES = {"uint8": "unsigned char", "uint16": "unsigned short", "float32": "float"}
+
+
+def by_text(image: Any, weights: Any, border: int, result: str = "", split: bool = False) -> Any:
+    """The CUDA text on the host; the output is of rubbish before. ``split``: the weights are a column and a row."""
+    dtype = result or image.dtype.name
+    found = np.full(image.shape, 77, dtype)
+    k, c = (len(weights), image.shape[-1]) if weights.shape[0] == weights.shape[1] and not result else (0, 0)
+    k, c = (weights.shape[1], image.shape[-1]) if split else (k, c) if (k, c) in OPS else (0, 0)
+    name = f"filter<{TYPES[image.dtype.name]}, {TYPES[dtype]}, {k}, {c}, {str(split).lower()}>"
+    blocks = blocks_of(layout_of(as_dtype(image.dtype), image.shape), *((k, k) if split else weights.shape))
+    numbers = (*image.shape, *weights.shape, border, 5.0)
+    run_text(TEXT, name, image, weights, found, *numbers, blocks=blocks, threads=THREADS)
+    return found
+
+
 @pytest.mark.parametrize("border", list(SCIPY))
-@pytest.mark.few(5)
-def test_the_cuda_text_gives_what_numpy_gives(border: str) -> None:
-    """At borders and inside, where a thread computes several rows; rows that are whole words, and others."""
-    for dtype, of in (("uint8", "unsigned char"), ("float32", "float")):
-        for k, w, c in itertools.product(((3, 3), (5, 5), (5, 7)), (23, 24), (1, 2, 3, 4)):
-            image = image_of(dtype, 2, 13, w, c)
-            weights = RNG.uniform(-0.1, 0.3, k).astype("f4")
-            weights[1, 1] = 0
-            found = np.zeros((2, *image.shape), dtype)
-            plain.correlate(image, weights, found[0], plain.BORDERS[border], 5.0)
-            numbers = (*image.shape, *k, plain.BORDERS[border], 5.0)
-            blocks = blocks_of(*image.shape)
-            run_text(TEXT, f"filter<{of}, {of}>", image, weights, found[1], *numbers, blocks=blocks, threads=THREADS)
-            near(found[1], found[0].astype("f8"), dtype)
+@pytest.mark.parametrize("dtype", list(TYPES))
+@pytest.mark.few(15)
+def test_the_cuda_text_gives_what_numpy_gives(border: str, dtype: str) -> None:
+    """At edges and inside, where a thread goes down several rows; rows that are whole vectors, and others."""
+    for k, w, c in itertools.product(((3, 3), (5, 5), (5, 7)), (23, 32), (1, 2, 3, 4)):
+        image = image_of(dtype, 2, 2 * HIGH + 5, w, c)
+        weights = RNG.uniform(-0.1, 0.3, k).astype("f4")
+        weights[1, 1] = 0
+        wanted = np.zeros_like(image)
+        plain.correlate(image, weights, wanted, plain.BORDERS[border], 5.0)
+        near(by_text(image, weights, plain.BORDERS[border]), wanted.astype("f8"), dtype)
+        if (k[0], c) in SHAPES and k[0] == k[1]:
+            pair = RNG.uniform(-0.1, 0.9, (2, k[0])).astype("f4")
+            plain.correlate(image, np.outer(*pair), wanted, plain.BORDERS[border], 5.0)
+            near(by_text(image, pair, plain.BORDERS[border], split=True), wanted.astype("f8"), dtype)
+
+
+@given(
+    dtype=st.sampled_from(list(TYPES)), h=st.integers(1, 40), w=st.integers(1, 70), c=st.integers(1, 4),
+    k=st.sampled_from([(3, 3), (5, 5), (1, 1), (1, 9), (9, 1), (3, 7)]), border=st.sampled_from(list(SCIPY)),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_the_cuda_text_takes_any_size(
+    dtype: str, h: int, w: int, c: int, k: tuple[int, int], border: str, seed: int
+) -> None:
+    """To the last bit where all sums are small integers."""
+    draw = np.random.default_rng(seed)
+    image = draw.integers(0, 256, (1, h, w, c)).astype(dtype)
+    weights = draw.integers(-2, 4, k).astype("f4")
+    if dtype != "float32":
+        weights /= 4  # halves, which are rounded to even
+    if seed % 5 == 0:
+        weights *= 2.0**28  # beyond what integers without conversion take
+    wanted = np.zeros_like(image)
+    plain.correlate(image, weights, wanted, plain.BORDERS[border], 5.0)
+    np.testing.assert_array_equal(by_text(image, weights, plain.BORDERS[border]), wanted)
+    if (k[0], c) in SHAPES and k[0] == k[1]:
+        pair = draw.integers(-2, 4, (2, k[0])).astype("f4")
+        pair[0] /= 1 if dtype == "float32" else 4
+        plain.correlate(image, np.outer(*pair), wanted, plain.BORDERS[border], 5.0)
+        np.testing.assert_array_equal(by_text(image, pair, plain.BORDERS[border], split=True), wanted)
+    floats = np.zeros(image.shape, "f4")
+    plain.correlate(image, weights, floats, plain.BORDERS[border], 5.0)
+    np.testing.assert_array_equal(by_text(image, weights, plain.BORDERS[border], "float32"), floats)
 
 
 async def test_channels_may_be_first() -> None:

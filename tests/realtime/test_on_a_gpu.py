@@ -12,11 +12,12 @@ from tests.realtime.test_distance_fields import ball_of
 from tests.realtime.test_particles import ALL
 
 import callboard as cb
+from callboard.realtime.images import plain
 from callboard.realtime.video import effects
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
-SMALL = np.full((3, 3), 1 / 9)
+SMALL, MIDDLE = np.full((3, 3), 1 / 9), np.arange(25).reshape(5, 5) / 300
 LINE = np.exp(-(np.arange(-4, 5) ** 2) / 8)
 LARGE = np.outer(LINE, LINE) / LINE.sum() ** 2
 
@@ -77,23 +78,50 @@ async def test_forces_and_particles_on_request_as_on_a_cpu() -> None:
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
 @pytest.mark.few(15)
 async def test_filters_as_on_a_cpu(border: cb.Border, dtype: str) -> None:
-    image = (np.random.default_rng(2).uniform(0, 255, (2, 33, 41, 3))).astype(dtype)
-    found: list[Any] = []
-    for where in ("cpu", "cuda"):
-        async with cb.device(where) as gpu:
-            pipe = cb.ImageFilterPipeline(gpu, [SMALL, LARGE], border=border)
-            found.append(await pipe.process(image))
-    np.testing.assert_allclose(found[0].astype("f8"), found[1].astype("f8"), atol=1e-2 if dtype == "f4" else 1)
+    """Rows that are whole vectors, and others."""
+    draw = np.random.default_rng(2)
+    async with cb.device("cpu") as cpu, cb.device("cuda") as gpu:
+        pipes = [cb.ImageFilterPipeline(one, [SMALL, MIDDLE, LARGE], border=border) for one in (cpu, gpu)]
+        for w, c in ((41, 3), (48, 3), (64, 1), (48, 4), (40, 2)):
+            image = draw.uniform(0, 255, (2, 33, w, c)).astype(dtype)
+            wanted, found = [(await pipe.process(image)).astype("f8") for pipe in pipes]
+            np.testing.assert_allclose(found, wanted, atol=1e-2 if dtype == "f4" else 2)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
+async def test_filters_of_small_integers_to_the_last_bit(dtype: str) -> None:
+    """Of any weights, and of a column and a row."""
+    draw = np.random.default_rng(3)
+    async with cb.device("cuda") as gpu:
+        for k, c in ((3, 3), (5, 3), (3, 4), (5, 1), (7, 3)):
+            column, row, other = draw.integers(-2, 4, k), draw.integers(-2, 4, k), draw.integers(-2, 4, (k, k))
+            for weights in (np.outer(column, row), other):
+                weights = weights / (1 if dtype == "f4" else 4)
+                pipe = cb.ImageFilterPipeline(gpu, weights, border="mirror")
+                for w in (47, 64):
+                    image = draw.integers(0, 256, (40, w, c)).astype(dtype)
+                    wanted = np.zeros((1, *image.shape), dtype)
+                    plain.correlate(image[None], weights.astype("f4"), wanted, plain.BORDERS["mirror"], 0.0)
+                    np.testing.assert_array_equal(await pipe.process(image), wanted[0])
 
 
 @pytest.mark.parametrize(
-    "depth, periodic", [(1, (False, False, False)), (1, (True, True, False)), (6, (False, True, False))]
+    "shape, periodic",
+    [
+        ((1, 17, 21), (False, False, False)),
+        ((1, 17, 21), (True, True, False)),
+        ((6, 17, 21), (False, True, False)),
+        ((1, 75, 90), (False, False, False)),
+        ((1, 74, 100), (True, True, False)),
+        ((12, 17, 21), (False, False, True)),
+    ],
 )
-@pytest.mark.few(3)
-async def test_a_fluid_as_on_a_cpu(depth: int, periodic: tuple[bool, bool, bool]) -> None:
+@pytest.mark.few(6)
+async def test_a_fluid_as_on_a_cpu(shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> None:
+    """Of small grids, which one block solves, and of larger ones, by tiles or colour by colour."""
     config = cb.FluidConfig(
-        width=21, height=17, depth=depth, periodic=periodic, channels=2, buoyancy=(3.0, -1.0), vorticity=0.3,
-        viscosity=0.2, solids=(cb.Ball(center=(12, 10, 3), radius=3),),
+        width=shape[2], height=shape[1], depth=shape[0], periodic=periodic, channels=2, buoyancy=(3.0, -1.0),
+        vorticity=0.3, viscosity=0.2, solids=(cb.Ball(center=(12, 10, 3), radius=3),),
         sources=(cb.FluidSource(center=(6, 6, 3), radius=3, density=2.0, channel=1, acceleration=(9, 20, 3)),),
     )  # fmt: skip
     found = []

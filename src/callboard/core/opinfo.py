@@ -98,17 +98,15 @@ class OpInfo:
         rows = {name for name in statics if _any_part(_is_row, hints[name])} | {
             field.name for field in dynamic if field.many
         }
-        wholes = {field.name for field in dynamic if int in field.takes and not field.many}
+        wholes = {field.name for field in dynamic if int in field.takes}
         nested = {name for name in statics if _any_part(_is_nest, hints[name])}
         reals = {name for name in statics if _is_real(hints[name])}
         self.kinds = kinds_getter(self.fields, words, rows, wholes, nested)
         self._statics = _getter(self.statics)
         self._dynamic = _getter(tuple(f.name for f in dynamic))
-        # Whether the types of the fields decide that a message is valid; each combination of types is then checked only
-        # once.
+        # Whether the types of the fields decide that a message is valid, with whether integers fit into 64 bits; each
+        # combination is then checked only once.
         self._by_type = all(map(_decided_by_type, self._hints.values()))
-        # An integer in a tuple must still be checked each time, since it must fit into 64 bits.
-        self._whole_rows = tuple(self.fields.index(f.name) for f in dynamic if f.many and int in f.takes)
         self.accepted: set[Kinds] = set()
         self._statics_type: Any = tuple[tuple(hints[n] for n in statics)] if statics else tuple[()]  # type: ignore[misc]
         single = (
@@ -148,12 +146,8 @@ class OpInfo:
             fixed = _checked_static(self.tag, name, hint, value)
             if fixed is not value:
                 msgspec.structs.force_setattr(op, name, fixed)
-        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op) and not self._has_whole_rows(kinds):
+        if self._by_type and len(self.accepted) < 256 and kinds == self.kinds(op):
             self.accepted.add(kinds)
-
-    def _has_whole_rows(self, kinds: Any) -> bool:
-        """True if a tuple of numbers contains an integer."""
-        return any(type(kinds[at]) is tuple and int in kinds[at] for at in self._whole_rows)
 
     # -- apart and together --------------------------------------------------------------------------------------------
 
@@ -353,7 +347,7 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
         return tuple(
             [
                 v
-                if isinstance(v, Operand) and field.role is not Role.SCALAR
+                if _is_plain(field, v)
                 else _checked_operand(tag, field._replace(name=f"{field.name}[{i}]", many=False), v)
                 for i, v in enumerate(value)
             ]
@@ -368,6 +362,14 @@ def _checked_operand(tag: str, field: OpField, value: Any) -> Any:
     if isinstance(value, Operand):
         return value
     raise TypeError(f"{tag}: {field.name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)")
+
+
+def _is_plain(field: OpField, value: Any) -> bool:
+    """Whether an entry of a tuple is what it must be, without a name for an error."""
+    kind = type(value)
+    if field.role is not Role.SCALAR:
+        return isinstance(value, Operand)
+    return kind in field.takes and (kind is float or (kind is int and -(2**63) <= value < 2**64))
 
 
 def _checked_scalar(tag: str, field: OpField, value: Any) -> Any:

@@ -37,11 +37,13 @@ class Resolved(NamedTuple):
         spec: Specification of the launch.
         source: The source, with the dtypes of the arrays filled in.
         bound: Extents, dtypes and numbers.
+        derived: The numbers that follow from the shapes, as a launch has them.
     """
 
     spec: LaunchSpec
     source: Source
     bound: Bound
+    derived: dict[str, Any]
 
 
 class Kernel:
@@ -111,14 +113,15 @@ class Kernel:
             self._known[key] = found
         if self._maps:
             check_maps(self.name, self._maps, arrays, found.bound.outs, self.parameters)
-        values = found.bound.numbers | numbers
         roles: dict[str, list[Any]] = {"in": [], "out": [], "inout": [], "number": []}
         for one in self.parameters.all:
-            if one.is_array:
-                if one.name in arrays:
-                    roles[one.kind].append(arrays[one.name])
-            else:
-                roles["number"].append(number(self.name, one.name, found.bound.dtypes[one.name], values[one.name]))
+            name = one.name
+            if name in arrays:
+                roles[one.kind].append(arrays[name])
+            elif name in numbers:
+                roles["number"].append(number(self.name, name, found.bound.dtypes[name], numbers[name]))
+            elif name in found.derived:
+                roles["number"].append(found.derived[name])
         if self._code is None:
             self._code = packed(self.body)
         return Launch(
@@ -177,7 +180,8 @@ class Kernel:
             self._cooperative,
             tuple((at, self._maps[one.name]) for at, one in enumerate(self.parameters.all) if one.name in self._maps),
         )
-        return Resolved(spec, source, found)
+        derived = {one: number(self.name, one, found.dtypes[one], value) for one, value in found.numbers.items()}
+        return Resolved(spec, source, found, derived)
 
     def _dtype_of(self, type_name: str, found: Bound) -> str:
         return next(found.dtypes[one.name] for one in self.parameters.all if one.dtype == type_name)

@@ -1,18 +1,22 @@
 """The kernels of fluids in CUDA; see :mod:`.plain` for what they compute."""
 
-__all__ = [
-    "ADVECT", "CORRECT", "CURL", "DIFFUSE", "DIVERGENCE", "PROJECT", "PROLONG", "PUSH", "RESCALE", "RESTRICT", "SMOOTH",
-    "SOURCE", "SWIRL",
-]  # fmt: skip
+__all__ = ["ADVECT", "CORRECT", "CURL", "DIFFUSE", "DIVERGENCE", "HEAD", "PROJECT", "PUSH", "SETTLE", "SWIRL"]
 
 HEAD = r"""
-__device__ int wrapped(int i, int n) { return i < 0 ? (i % n + n) % n : i >= n ? i % n : i; }
+#define AXES(a) _Pragma("unroll") for (int a = 0; a < 3; ++a) if (a < k)
+__device__ __noinline__ int far(int i, int n) { return (i % n + n) % n; }
+__device__ int wrapped(int i, int n) {  // without a division, but where it is far out
+    i = i < 0 ? i + n : i >= n ? i - n : i;
+    return (unsigned)i < (unsigned)n ? i : far(i, n);
+}
 struct Cell {
     int at[3], extent[3], i, n;
-    __device__ Cell(int d, int h, int w) {
-        i = blockIdx.x * blockDim.x + threadIdx.x, n = d * h * w;
+    bool there;
+    __device__ Cell(int d, int h, int w) {  // of a block of 32 by 8
         extent[0] = w, extent[1] = h, extent[2] = d;
-        at[0] = i % w, at[1] = i / w % h, at[2] = i / w / h;
+        at[0] = blockIdx.x * 32 + threadIdx.x % 32, at[1] = blockIdx.y * 8 + threadIdx.x / 32, at[2] = blockIdx.z % d;
+        i = (at[2] * h + at[1]) * w + at[0], n = d * h * w;
+        there = at[0] < w && at[1] < h;
     }
     __device__ int step(int axis) const { return axis == 0 ? 1 : axis == 1 ? extent[0] : extent[0] * extent[1]; }
     __device__ int up(int axis) const {
@@ -38,51 +42,81 @@ struct Cell {
 TRACE = (
     HEAD
     + r"""
-__device__ float sample(
-    const float *field, const float *where, const Cell &c, int k, int stagger, int periodic, float *low, float *high
+template <int K> __device__ float sample(
+    const float *field, const float *where, const Cell &c, int stagger, int periodic, float *low, float *high
 ) {
-    int below[3];
-    float part[3];
-    for (int a = 0; a < k; ++a) {
+    int below[K];
+    float part[K];
+    #pragma unroll
+    for (int a = 0; a < K; ++a) {
         float at = stagger == a ? where[a] + 0.5f : where[a];
         if (!(periodic >> a & 1)) at = fminf(fmaxf(at, 0.0f), (float)(stagger == a ? c.extent[a] : c.extent[a] - 1));
         const float floor = floorf(at);
         below[a] = (int)floor, part[a] = at - floor;
     }
-    float v[8];
-    for (int n = 0; n < 1 << k; ++n) {
+    int along[K][2];
+    #pragma unroll
+    for (int a = 0; a < K; ++a) {
+        const int i = wrapped(below[a], c.extent[a]);
+        along[a][0] = i * c.step(a), along[a][1] = i + 1 < c.extent[a] ? along[a][0] + c.step(a) : 0;
+    }
+    float v[1 << K];
+    #pragma unroll
+    for (int n = 0; n < 1 << K; ++n) {
         int place = 0;
-        for (int a = 0; a < k; ++a) place += wrapped(below[a] + (n >> a & 1), c.extent[a]) * c.step(a);
+        #pragma unroll
+        for (int a = 0; a < K; ++a) place += along[a][n >> a & 1];
         v[n] = field[place];
         *low = n ? fminf(*low, v[n]) : v[n];
         *high = n ? fmaxf(*high, v[n]) : v[n];
     }
-    for (int a = 0, many = 1 << k; a < k; ++a) {
-        many >>= 1;
-        for (int n = 0; n < many; ++n) v[n] = v[2 * n] + part[a] * (v[2 * n + 1] - v[2 * n]);
-    }
+    #pragma unroll
+    for (int a = 0; a < K; ++a)
+        #pragma unroll
+        for (int n = 0; n < 1 << (K - 1 - a); ++n) v[n] = v[2 * n] + part[a] * (v[2 * n + 1] - v[2 * n]);
     return v[0];
 }
 
-__device__ void trace(
-    const float *u, const float *fluid, const Cell &c, float *where, int k, int stagger, float scale, int periodic,
-    int solid
+__device__ float mixed(float a, float b) { return a + 0.5f * (b - a); }
+
+// A component of the velocity in the middle of a cell, or of a face of another axis: half-way between two, or four.
+template <int K> __device__ float halfway(const float *f, const Cell &c, int axis, int stagger, int periodic) {
+    const int i = c.i, up = c.up(axis) - i;
+    if (stagger < 0) return mixed(f[i], f[i + up]);
+    int low = i;
+    #pragma unroll
+    for (int a = 0; a < K; ++a)
+        if (a == stagger && (c.at[a] || periodic >> a & 1)) low = c.down(a);
+    const float v[] = {f[low], f[low + up], f[i], f[i + up]};
+    return axis < stagger ? mixed(mixed(v[0], v[1]), mixed(v[2], v[3])) : mixed(mixed(v[0], v[2]), mixed(v[1], v[3]));
+}
+
+template <int K> __device__ void trace(
+    const float *u, const float *fluid, const Cell &c, float *where, int stagger, float scale, int periodic, int solid
 ) {
-    float start[3] = {0}, half[3], way[3], low, high;
-    for (int a = 0; a < k; ++a) start[a] = c.at[a] - (stagger == a ? 0.5f : 0.0f);
-    for (int a = 0; a < k; ++a)
-        half[a] = start[a] - 0.5f * scale * sample(u + (long long)a * c.n, start, c, k, a, periodic, &low, &high);
-    for (int a = 0; a < k; ++a) way[a] = -scale * sample(u + (long long)a * c.n, half, c, k, a, periodic, &low, &high);
+    float start[K], half[K], way[K], low, high;
+    #pragma unroll
+    for (int a = 0; a < K; ++a) start[a] = c.at[a] - (stagger == a ? 0.5f : 0.0f);
+    #pragma unroll
+    for (int a = 0; a < K; ++a) {
+        const float *f = u + (long long)a * c.n;
+        half[a] = start[a] - 0.5f * scale * (a == stagger ? f[c.i] : halfway<K>(f, c, a, stagger, periodic));
+    }
+    #pragma unroll
+    for (int a = 0; a < K; ++a) way[a] = -scale * sample<K>(u + (long long)a * c.n, half, c, a, periodic, &low, &high);
     float part = 1.0f;
     if (solid) {
         float length = 0.0f;
-        for (int a = 0; a < k; ++a) length += way[a] * way[a];
+        #pragma unroll
+        for (int a = 0; a < K; ++a) length += way[a] * way[a];
         const float shorter = 8.0f / fmaxf(sqrtf(length), 8.0f);
-        for (int a = 0; a < k; ++a) way[a] *= shorter;
+        #pragma unroll
+        for (int a = 0; a < K; ++a) way[a] *= shorter;
         part = 0.0f;
         for (int n = 1; n <= 16; ++n) {
             int place = 0;
-            for (int a = 0; a < k; ++a) {
+            #pragma unroll
+            for (int a = 0; a < K; ++a) {
                 const int at = (int)floorf(start[a] + n / 16.0f * way[a] + 0.5f);
                 place += c.step(a) * (periodic >> a & 1 ? wrapped(at, c.extent[a]) : min(max(at, 0), c.extent[a] - 1));
             }
@@ -90,7 +124,8 @@ __device__ void trace(
             part = n / 16.0f;
         }
     }
-    for (int a = 0; a < k; ++a) where[a] = start[a] + way[a] * part;
+    #pragma unroll
+    for (int a = 0; a < K; ++a) where[a] = start[a] + way[a] * part;
 }
 """
 )
@@ -98,18 +133,28 @@ __device__ void trace(
 ADVECT = (
     TRACE
     + r"""
+template <int K> __device__ void advected(
+    const float *u, const float *fluid, const float *from, float *to, float scale, int many, const Cell &cell,
+    int stagger, int periodic, int solid
+) {
+    float where[K], low, high;
+    trace<K>(u, fluid, cell, where, stagger, scale, periodic, solid);
+    for (int n = 0; n < many; ++n, from += cell.n, to += cell.n)
+        to[cell.i] = sample<K>(from, where, cell, stagger, periodic, &low, &high);
+}
 extern "C" __global__ void advect(
-    const float *u, const float *fluid, const float *field, float *out, const float *dt, int k, int c, int d, int h,
-    int w, float per, int stagger, int periodic, int solid
+    const float *u, const float *fluid, const float *flow, const float *dye, float *flowed, float *dyed,
+    const float *dt, int k, int c, int d, int h, int w, float per, int periodic, int solid
 ) {
     const Cell cell(d, h, w);
-    if (cell.i >= cell.n) return;
-    float where[3], low, high;
-    for (int n = 0; n < c; ++n) {
-        if (n == 0 || stagger) trace(u, fluid, cell, where, k, stagger ? n : -1, dt[0] * per, periodic, solid);
-        const long long at = (long long)n * cell.n;
-        out[at + cell.i] = sample(field + at, where, cell, k, stagger ? n : -1, periodic, &low, &high);
-    }
+    if (!cell.there) return;
+    const int group = blockIdx.z / d, stagger = group < k ? group : -1, many = group < k ? 1 : c;
+    const long long first = group < k ? (long long)group * cell.n : 0;  // a component of the velocity; else all dyes
+    const float *from = group < k ? flow + first : dye;
+    const float scale = dt[0] * per;
+    float *to = group < k ? flowed + first : dyed;
+    if (k == 2) advected<2>(u, fluid, from, to, scale, many, cell, stagger, periodic, solid);
+    else advected<3>(u, fluid, from, to, scale, many, cell, stagger, periodic, solid);
 }
 """
 )
@@ -117,35 +162,80 @@ extern "C" __global__ void advect(
 CORRECT = (
     TRACE
     + r"""
+template <int K> __device__ void corrected(
+    const float *u, const float *fluid, const float *from, const float *there, const float *here, float *to,
+    float scale, int many, const Cell &cell, int stagger, int periodic, int solid
+) {
+    float where[K], low, high;
+    trace<K>(u, fluid, cell, where, stagger, scale, periodic, solid);
+    for (int n = 0; n < many; ++n, from += cell.n, there += cell.n, here += cell.n, to += cell.n) {
+        sample<K>(from, where, cell, stagger, periodic, &low, &high);
+        to[cell.i] = fminf(fmaxf(there[cell.i] + 0.5f * (from[cell.i] - here[cell.i]), low), high);
+    }
+}
 extern "C" __global__ void correct(
-    const float *u, const float *fluid, const float *field, const float *ahead, const float *back, float *out,
-    const float *dt, int k, int c, int d, int h, int w, float per, int stagger, int periodic, int solid
+    const float *u, const float *fluid, const float *dye, const float *flow_ahead, const float *dye_ahead,
+    const float *flow_back, const float *dye_back, float *flowed, float *dyed, const float *dt, int k, int c, int d,
+    int h, int w, float per, int periodic, int solid
 ) {
     const Cell cell(d, h, w);
-    if (cell.i >= cell.n) return;
-    float where[3], low, high;
-    for (int n = 0; n < c; ++n) {
-        if (n == 0 || stagger) trace(u, fluid, cell, where, k, stagger ? n : -1, dt[0] * per, periodic, solid);
-        const long long at = (long long)n * cell.n, i = at + cell.i;
-        sample(field + at, where, cell, k, stagger ? n : -1, periodic, &low, &high);
-        out[i] = fminf(fmaxf(ahead[i] + 0.5f * (field[i] - back[i]), low), high);
-    }
+    if (!cell.there) return;
+    const int group = blockIdx.z / d, stagger = group < k ? group : -1, many = group < k ? 1 : c;
+    const long long first = group < k ? (long long)group * cell.n : 0;
+    const float *from = group < k ? u + first : dye;
+    const float scale = dt[0] * per;
+    const float *there = group < k ? flow_ahead + first : dye_ahead, *here = group < k ? flow_back + first : dye_back;
+    float *to = group < k ? flowed + first : dyed;
+    if (k == 2) corrected<2>(u, fluid, from, there, here, to, scale, many, cell, stagger, periodic, solid);
+    else corrected<3>(u, fluid, from, there, here, to, scale, many, cell, stagger, periodic, solid);
 }
 """
 )
 
-RESCALE = r"""
-extern "C" __global__ void rescale(
-    float *dye, const float *before, const float *after, const float *fluid, const float *dt, int c, int n, float fading
+SETTLE = (
+    HEAD
+    + r"""
+__device__ float inside(const float *row, const float *fluid, const Cell &c, int k, float spacing) {
+    float away = 0.0f;
+    AXES(a) {
+        const float by = (c.at[a] + 0.5f) * spacing - row[a];
+        away += by * by;
+    }
+    return away < row[3] * row[3] ? fluid[c.i] : 0.0f;
+}
+extern "C" __global__ void settle(
+    const float *flowed, const float *dyed, const float *before, const float *after, const float *open,
+    const float *fluid, const float *rows, float *u, float *dye, const float *dt, int k, int c, int d, int h, int w,
+    int s, float spacing, float fading
 ) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    for (int k = 0; k < c; ++k) {
-        const float factor = before[k] * after[k] > 0.0f ? before[k] / after[k] : 1.0f;
-        dye[(long long)k * n + i] *= fluid[i] * fminf(fmaxf(factor, 0.5f), 2.0f) / (1.0f + fading * dt[0]);
+    const Cell cell(d, h, w);
+    if (!cell.there) return;
+    const float scale = fluid[cell.i] / (1.0f + fading * dt[0]);
+    for (int n = 0; n < c; ++n) {
+        const float factor = before[n] * after[n] > 0.0f ? before[n] / after[n] : 1.0f;
+        const long long i = (long long)n * cell.n + cell.i;
+        float value = dyed[i] * (fminf(fmaxf(factor, 0.5f), 2.0f) * scale);
+        for (int m = 0; m < s; ++m) {
+            const float *row = rows + 9 * m;
+            if ((int)row[5] == n) value += dt[0] * row[4] * inside(row, fluid, cell, k, spacing);
+        }
+        dye[i] = value;
+    }
+    AXES(a) {
+        const long long i = (long long)a * cell.n + cell.i;
+        const float passes = open[i];
+        float value = flowed[i] * passes;
+        for (int m = 0; m < s; ++m) {
+            const float *row = rows + 9 * m;
+            const float here = inside(row, fluid, cell, k, spacing);
+            const float before = inside(row, fluid, cell.moved(a, -1), k, spacing);
+            value += passes * dt[0] * 0.5f * row[6 + a] * (here + before);
+        }
+        u[i] = value;
     }
 }
 """
+)
 
 SLOPE = (
     HEAD
@@ -168,7 +258,8 @@ __device__ float slope(const float *u, const float *open, const Cell &c, int of,
 }
 extern "C" __global__ void curl(const float *u, const float *open, float *out, int k, int d, int h, int w) {
     const Cell cell(d, h, w);
-    if (cell.i >= cell.n) return;
+    if (!cell.there) return;
+    #pragma unroll
     for (int a = 0; a < 3; ++a) {
         const int b = (a + 1) % 3, c = (a + 2) % 3;
         out[(long long)a * cell.n + cell.i] =
@@ -189,15 +280,15 @@ extern "C" __global__ void swirl(
     const float *vorticity, const float *open, float *force, int k, int d, int h, int w, float strength
 ) {
     const Cell cell(d, h, w);
-    if (cell.i >= cell.n) return;
+    if (!cell.there) return;
     float n[3] = {0};
-    for (int a = 0; a < k; ++a) {
+    AXES(a) {
         const Cell next = cell.moved(a, 1), last = cell.moved(a, -1);
         const float ahead = size(vorticity, passes(open, next, a) ? next : cell);
         n[a] = 0.5f * (ahead - size(vorticity, passes(open, cell, a) ? last : cell));
     }
     const float length = sqrtf(n[0] * n[0] + n[1] * n[1] + n[2] * n[2]) + 1e-6f;
-    for (int a = 0; a < k; ++a) {
+    AXES(a) {
         const int b = (a + 1) % 3, c = (a + 2) % 3;
         const float *v = vorticity + cell.i;
         force[(long long)a * cell.n + cell.i] =
@@ -215,8 +306,8 @@ extern "C" __global__ void push(
     int c, int d, int h, int w
 ) {
     const Cell cell(d, h, w);
-    if (cell.i >= cell.n) return;
-    for (int a = 0; a < k; ++a) {
+    if (!cell.there) return;
+    AXES(a) {
         const long long at = (long long)a * cell.n, i = at + cell.i;
         float here = force[i], before = force[at + cell.down(a)], lift = 0.0f, under = 0.0f;
         if (a == 1) {
@@ -231,37 +322,6 @@ extern "C" __global__ void push(
 """
 )
 
-SOURCE = (
-    HEAD
-    + r"""
-__device__ float inside(const float *row, const float *fluid, const Cell &c, int k, float spacing) {
-    float away = 0.0f;
-    for (int a = 0; a < k; ++a) {
-        const float by = (c.at[a] + 0.5f) * spacing - row[a];
-        away += by * by;
-    }
-    return away < row[3] * row[3] ? fluid[c.i] : 0.0f;
-}
-extern "C" __global__ void source(
-    float *u, const float *open, float *dye, const float *fluid, const float *rows, const float *dt, int k,
-    int c, int d, int h, int w, int s, float spacing
-) {
-    const Cell cell(d, h, w);
-    if (cell.i >= cell.n) return;
-    for (int n = 0; n < s; ++n) {
-        const float *row = rows + 9 * n;
-        const float here = inside(row, fluid, cell, k, spacing);
-        dye[(long long)(int)row[5] * cell.n + cell.i] += dt[0] * row[4] * here;
-        for (int a = 0; a < k; ++a) {
-            const float before = inside(row, fluid, cell.moved(a, -1), k, spacing);
-            const long long i = (long long)a * cell.n + cell.i;
-            u[i] += open[i] * dt[0] * 0.5f * row[6 + a] * (here + before);
-        }
-    }
-}
-"""
-)
-
 DIFFUSE = (
     HEAD
     + r"""
@@ -270,12 +330,12 @@ extern "C" __global__ void diffuse(
     int colour
 ) {
     const Cell cell(d, h, w);
-    if (cell.i >= cell.n || cell.colour(odd) != colour) return;
+    if (!cell.there || cell.colour(odd) != colour) return;
     const float rate = dt[0] * per;
-    for (int a = 0; a < k; ++a) {
+    AXES(a) {
         const long long of = (long long)a * cell.n;
         float total = before[of + cell.i], weight = 1.0f;
-        for (int b = 0; b < k; ++b) {
+        AXES(b) {
             const float *o = open + (long long)b * cell.n;
             const Cell next = cell.moved(b, 1), last = cell.moved(b, -1);
             const float above = a == b ? 1.0f : o[next.i] * o[next.down(a)];
@@ -294,93 +354,10 @@ DIVERGENCE = (
     + r"""
 extern "C" __global__ void divergence(const float *u, float *out, int k, int d, int h, int w) {
     const Cell c(d, h, w);
-    if (c.i >= c.n) return;
+    if (!c.there) return;
     float total = 0.0f;
-    for (int a = 0; a < k; ++a) total += u[(long long)a * c.n + c.up(a)] - u[(long long)a * c.n + c.i];
+    AXES(a) total += u[(long long)a * c.n + c.up(a)] - u[(long long)a * c.n + c.i];
     out[c.i] = total;
-}
-"""
-)
-
-AROUND = (
-    HEAD
-    + r"""
-__device__ float around(const float *p, const float *weights, const Cell &c, int k, float *weight) {
-    float total = 0.0f;
-    *weight = 0.0f;
-    for (int a = 0; a < k; ++a) {
-        const float *of = weights + (long long)a * c.n;
-        const float above = of[c.up(a)], below = of[c.i];
-        total += above * p[c.up(a)] + below * p[c.down(a)];
-        *weight += above + below;
-    }
-    return total;
-}
-"""
-)
-
-SMOOTH = (
-    AROUND
-    + r"""
-extern "C" __global__ void smooth(
-    float *p, const float *b, const float *weights, int k, int d, int h, int w, int odd, int colour
-) {
-    const Cell c(d, h, w);
-    if (c.i >= c.n || c.colour(odd) != colour) return;
-    float weight;
-    const float total = around(p, weights, c, k, &weight);
-    if (weight > 0.0f) p[c.i] = (total - b[c.i]) / weight;
-}
-"""
-)
-
-RESTRICT = (
-    AROUND
-    + r"""
-extern "C" __global__ void restricted(
-    const float *p, const float *b, const float *weights, float *coarse, float *start, int k, int d, int h, int w,
-    int dd, int hh, int ww
-) {
-    const Cell c(dd, hh, ww);
-    if (c.i >= c.n) return;
-    Cell fine(d, h, w);
-    const int f[3] = {w == ww ? 1 : 2, h == hh ? 1 : 2, d == dd ? 1 : 2};
-    float total = 0.0f;
-    for (int n = 0; n < f[0] * f[1] * f[2]; ++n) {
-        fine.at[0] = c.at[0] * f[0] + n % f[0];
-        fine.at[1] = c.at[1] * f[1] + n / f[0] % f[1];
-        fine.at[2] = c.at[2] * f[2] + n / f[0] / f[1];
-        if (fine.at[0] >= w || fine.at[1] >= h || fine.at[2] >= d) continue;
-        fine.i = (fine.at[2] * h + fine.at[1]) * w + fine.at[0];
-        float weight;
-        const float found = around(p, weights, fine, k, &weight);
-        total += b[fine.i] - (found - weight * p[fine.i]);
-    }
-    coarse[c.i] = total;
-    start[c.i] = 0.0f;
-}
-"""
-)
-
-PROLONG = (
-    HEAD
-    + r"""
-extern "C" __global__ void prolong(
-    float *p, const float *coarse, const float *weights, int k, int d, int h, int w, int dd, int hh, int ww
-) {
-    const Cell fine(d, h, w);
-    if (fine.i >= fine.n) return;
-    Cell c(dd, hh, ww);
-    for (int a = 0; a < 3; ++a) c.at[a] = fine.extent[a] == c.extent[a] ? fine.at[a] : fine.at[a] / 2;
-    c.i = (c.at[2] * hh + c.at[1]) * ww + c.at[0];
-    float value = coarse[c.i];
-    for (int a = 0; a < k; ++a) {
-        if (fine.extent[a] == c.extent[a]) continue;
-        const Cell other = c.moved(a, fine.at[a] & 1 ? 1 : -1);
-        const float weight = weights[(long long)a * c.n + (fine.at[a] & 1 ? other.i : c.i)];
-        if (weight > 0.0f) value += 0.25f * (coarse[other.i] - coarse[c.i]);
-    }
-    p[fine.i] += value;
 }
 """
 )
@@ -390,8 +367,8 @@ PROJECT = (
     + r"""
 extern "C" __global__ void project(float *u, const float *p, const float *open, int k, int d, int h, int w) {
     const Cell c(d, h, w);
-    if (c.i >= c.n) return;
-    for (int a = 0; a < k; ++a) {
+    if (!c.there) return;
+    AXES(a) {
         const long long i = (long long)a * c.n + c.i;
         u[i] -= open[i] * (p[c.i] - p[c.down(a)]);
     }

@@ -8,65 +8,78 @@ from callboard.kernel.nvrtc.decorated import kernel
 from callboard.realtime.base.cpu.engines import engine
 from callboard.realtime.fluid import cuda
 
-__all__ = [
-    "added", "advect", "correct", "curl", "diffuse", "divergence", "project", "prolong", "push", "rescale",
-    "restricted", "smooth", "source", "swirl",
-]  # fmt: skip
+__all__ = ["added", "advect", "correct", "curl", "diffuse", "divergence", "project", "push", "settle", "swirl"]
 
 PACKAGE = "callboard.realtime.fluid"
-FIELD = "[d, h, w]"
+FIELD, FLOW, DYE = "f32[d, h, w]", "f32[k, d, h, w]", "f32[c, d, h, w]"
 EXTENTS = "d: i32, h: i32, w: i32"
-PATH = f"in dt: f32[1], k: i32, c: i32, {EXTENTS}, per: f32, stagger: i32, periodic: i32, solid: i32"
+PATH = f"in dt: f32[1], k: i32, c: i32, {EXTENTS}, per: f32, periodic: i32, solid: i32"
 
 
 def _cpu() -> Any:
     return engine(f"{PACKAGE}.plain", f"{PACKAGE}.compiled")
 
 
-def _blocks(d: int, h: int, w: int) -> int:
-    return -(-d * h * w // 256)
+def _blocks(d: int, h: int, w: int) -> tuple[int, int, int]:
+    """Of 32 by 8 cells."""
+    return -(-w // 32), -(-h // 8), d
+
+
+def _groups(k: int, d: int, h: int, w: int) -> tuple[int, int, int]:
+    """Blocks for each component of the velocity, and for the dyes."""
+    return -(-w // 32), -(-h // 8), d * (k + 1)
 
 
 @kernel(
-    f"in u: f32[k, d, h, w], in fluid: f32{FIELD}, in field: f32[c, d, h, w], out out: f32[c, d, h, w], {PATH}",
+    f"in u: {FLOW}, in fluid: {FIELD}, in flow: {FLOW}, in dye: {DYE}, out flowed: {FLOW}, out dyed: {DYE}, {PATH}",
     cuda=cuda.ADVECT,
-    grid=_blocks,
+    grid=_groups,
 )
 def advect(
-    u: Any, fluid: Any, field: Any, out: Any, dt: Any, per: float, stagger: int, periodic: int, solid: int
+    u: Any, fluid: Any, flow: Any, dye: Any, flowed: Any, dyed: Any, dt: Any, per: float, periodic: int, solid: int
 ) -> None:
-    """Move fields along ``u``; see :func:`.plain.advect`."""
-    _cpu().advect(u, fluid, field, out, np.float32(dt[0] * np.float32(per)), int(stagger), int(periodic), int(solid))
+    """Move fields at faces and in cells along ``u``; see :func:`.plain.advect`."""
+    scale = np.float32(dt[0] * np.float32(per))
+    _cpu().advect(u, fluid, flow, flowed, scale, 1, int(periodic), int(solid))
+    _cpu().advect(u, fluid, dye, dyed, scale, 0, int(periodic), int(solid))
 
 
 @kernel(
-    f"in u: f32[k, d, h, w], in fluid: f32{FIELD}, in field: f32[c, d, h, w], in ahead: f32[c, d, h, w],"
-    f"in back: f32[c, d, h, w], out out: f32[c, d, h, w], {PATH}",
+    f"in u: {FLOW}, in fluid: {FIELD}, in dye: {DYE}, in flow_ahead: {FLOW}, in dye_ahead: {DYE}, in flow_back: {FLOW},"
+    f"in dye_back: {DYE}, out flowed: {FLOW}, out dyed: {DYE}, {PATH}",
     cuda=cuda.CORRECT,
-    grid=_blocks,
+    grid=_groups,
 )
 def correct(
-    u: Any, fluid: Any, field: Any, ahead: Any, back: Any, out: Any, dt: Any, per: float, stagger: int, periodic: int,
-    solid: int,
+    u: Any, fluid: Any, dye: Any, flow_ahead: Any, dye_ahead: Any, flow_back: Any, dye_back: Any, flowed: Any,
+    dyed: Any, dt: Any, per: float, periodic: int, solid: int,
 ) -> None:  # fmt: skip
-    """Take half of the error from ``ahead``; see :func:`.plain.correct`."""
-    scale = np.float32(dt[0] * np.float32(per))
-    _cpu().correct(u, fluid, field, ahead, back, out, scale, int(stagger), int(periodic), int(solid))
+    """Take half of the error from what is ahead; see :func:`.plain.correct`."""
+    path = np.float32(dt[0] * np.float32(per)), int(periodic), int(solid)
+    _cpu().correct(u, fluid, u, flow_ahead, flow_back, flowed, path[0], 1, *path[1:])
+    _cpu().correct(u, fluid, dye, dye_ahead, dye_back, dyed, path[0], 0, *path[1:])
 
 
 @kernel(
-    "inout dye: f32[c, n], in before: f32[c], in after: f32[c], in fluid: f32[n], in dt: f32[1], c: i32, n: i32,"
-    "fading: f32",
-    cuda=cuda.RESCALE,
-    grid=lambda n: -(-n // 256),
+    f"in flowed: {FLOW}, in dyed: {DYE}, in before: f32[c], in after: f32[c], in open: {FLOW}, in fluid: {FIELD},"
+    f"in rows: f32[s, 9], inout u: {FLOW}, inout dye: {DYE}, in dt: f32[1], k: i32, c: i32, {EXTENTS}, s: i32,"
+    "spacing: f32, fading: f32",
+    cuda=cuda.SETTLE,
+    grid=_blocks,
 )
-def rescale(dye: Any, before: Any, after: Any, fluid: Any, dt: Any, fading: float) -> None:
-    """Give each dye the total that it had; see :func:`.plain.rescale`."""
-    _cpu().rescale(dye, before, after, fluid, np.float32(dt[0]), np.float32(fading))
+def settle(
+    flowed: Any, dyed: Any, before: Any, after: Any, open: Any, fluid: Any, rows: Any, u: Any, dye: Any, dt: Any,
+    spacing: float, fading: float,
+) -> None:  # fmt: skip
+    """Stop what a wall stops, give each dye the total that it had, and add what comes in."""
+    np.multiply(flowed, open, out=u)
+    dye[...] = dyed
+    _cpu().rescale(dye.reshape(len(dye), -1), before, after, fluid.reshape(-1), np.float32(dt[0]), np.float32(fading))
+    _cpu().source(u, open, dye, fluid, rows, np.float32(dt[0]), np.float32(spacing))
 
 
 @kernel(
-    f"in u: f32[k, d, h, w], in open: f32[k, d, h, w], out out: f32[3, d, h, w], k: i32, {EXTENTS}",
+    f"in u: {FLOW}, in open: {FLOW}, out out: f32[3, d, h, w], k: i32, {EXTENTS}",
     cuda=cuda.CURL,
     grid=_blocks,
 )
@@ -76,8 +89,7 @@ def curl(u: Any, open: Any, out: Any) -> None:
 
 
 @kernel(
-    f"in vorticity: f32[3, d, h, w], in open: f32[k, d, h, w], out force: f32[k, d, h, w], k: i32, {EXTENTS},"
-    "strength: f32",
+    f"in vorticity: f32[3, d, h, w], in open: {FLOW}, out force: {FLOW}, k: i32, {EXTENTS},strength: f32",
     cuda=cuda.SWIRL,
     grid=_blocks,
 )
@@ -87,7 +99,7 @@ def swirl(vorticity: Any, open: Any, force: Any, strength: float) -> None:
 
 
 @kernel(
-    "inout u: f32[k, d, h, w], in open: f32[k, d, h, w], in dye: f32[c, d, h, w], in force: f32[k, d, h, w],"
+    f"inout u: {FLOW}, in open: {FLOW}, in dye: {DYE}, in force: {FLOW},"
     f"in buoyancy: f32[c], in dt: f32[1], k: i32, c: i32, {EXTENTS}",
     cuda=cuda.PUSH,
     grid=_blocks,
@@ -98,18 +110,7 @@ def push(u: Any, open: Any, dye: Any, force: Any, buoyancy: Any, dt: Any) -> Non
 
 
 @kernel(
-    f"inout u: f32[k, d, h, w], in open: f32[k, d, h, w], inout dye: f32[c, d, h, w], in fluid: f32{FIELD},"
-    f"in rows: f32[s, 9], in dt: f32[1], k: i32, c: i32, {EXTENTS}, s: i32, spacing: f32",
-    cuda=cuda.SOURCE,
-    grid=_blocks,
-)
-def source(u: Any, open: Any, dye: Any, fluid: Any, rows: Any, dt: Any, spacing: float) -> None:
-    """Add dye and velocity in balls."""
-    _cpu().source(u, open, dye, fluid, rows, np.float32(dt[0]), np.float32(spacing))
-
-
-@kernel(
-    "inout u: f32[k, d, h, w], in before: f32[k, d, h, w], in open: f32[k, d, h, w], in dt: f32[1], k: i32,"
+    f"inout u: {FLOW}, in before: {FLOW}, in open: {FLOW}, in dt: f32[1], k: i32,"
     f"{EXTENTS}, per: f32, odd: i32, colour: i32",
     cuda=cuda.DIFFUSE,
     grid=_blocks,
@@ -119,46 +120,14 @@ def diffuse(u: Any, before: Any, open: Any, dt: Any, per: float, odd: int, colou
     _cpu().diffuse(u, before, open, np.float32(dt[0] * np.float32(per)), int(odd), int(colour))
 
 
-@kernel(f"in u: f32[k, d, h, w], out out: f32{FIELD}, k: i32, {EXTENTS}", cuda=cuda.DIVERGENCE, grid=_blocks)
+@kernel(f"in u: {FLOW}, out out: {FIELD}, k: i32, {EXTENTS}", cuda=cuda.DIVERGENCE, grid=_blocks)
 def divergence(u: Any, out: Any) -> None:
     """What leaves each cell."""
     _cpu().divergence(u, out)
 
 
 @kernel(
-    f"inout p: f32{FIELD}, in b: f32{FIELD}, in weights: f32[k, d, h, w], k: i32, {EXTENTS}, odd: i32, colour: i32",
-    cuda=cuda.SMOOTH,
-    grid=_blocks,
-)
-def smooth(p: Any, b: Any, weights: Any, odd: int, colour: int) -> None:
-    """One colour of a sweep of the pressure."""
-    _cpu().smooth(p, b, weights, int(odd), int(colour))
-
-
-@kernel(
-    f"in p: f32{FIELD}, in b: f32{FIELD}, in weights: f32[k, d, h, w], inout coarse: f32[dd, hh, ww],"
-    f"inout start: f32[dd, hh, ww], k: i32, {EXTENTS}, dd: i32, hh: i32, ww: i32",
-    cuda=cuda.RESTRICT,
-    grid=lambda dd, hh, ww: -(-dd * hh * ww // 256),
-)
-def restricted(p: Any, b: Any, weights: Any, coarse: Any, start: Any) -> None:
-    """The residual of coarse cells, and zeros to start with."""
-    _cpu().restrict(p, b, weights, coarse, start)
-
-
-@kernel(
-    f"inout p: f32{FIELD}, in coarse: f32[dd, hh, ww], in weights: f32[k, dd, hh, ww], k: i32, {EXTENTS}, dd: i32,"
-    "hh: i32, ww: i32",
-    cuda=cuda.PROLONG,
-    grid=_blocks,
-)
-def prolong(p: Any, coarse: Any, weights: Any) -> None:
-    """Add the coarse solution."""
-    _cpu().prolong(p, coarse, weights)
-
-
-@kernel(
-    f"inout u: f32[k, d, h, w], in p: f32{FIELD}, in open: f32[k, d, h, w], k: i32, {EXTENTS}",
+    f"inout u: {FLOW}, in p: {FIELD}, in open: {FLOW}, k: i32, {EXTENTS}",
     cuda=cuda.PROJECT,
     grid=_blocks,
 )

@@ -8,13 +8,10 @@ from numpy.typing import NDArray
 
 from callboard.device.client.handle import Device
 from callboard.realtime.base.rule import Arrays, HostArrays, Rule
-from callboard.realtime.fluid import kernels
+from callboard.realtime.fluid import kernels, pressure
 from callboard.realtime.fluid.config import FluidConfig, is_fluid
 
 __all__ = ["Fluid", "open_faces"]
-
-SMOOTHING = 2
-"""Sweeps before and after each coarser level."""
 
 
 class Fluid(Rule[FluidConfig]):
@@ -41,13 +38,16 @@ class Fluid(Rule[FluidConfig]):
             "sources": np.array(rows, "f4"),
             "force": np.zeros((config.axes, *config.shape), "f4"),
         }
-        weights = open_faces(fluid, config)
-        for level in range(_levels(config.shape)):
-            found[f"open{level}"] = weights
-            if level:
-                found[f"b{level}"] = np.zeros(weights.shape[1:], "f4")
-                found[f"p{level}"] = np.zeros(weights.shape[1:], "f4")
+        weights, tail = open_faces(fluid, config), list[NDArray[np.float32]]()
+        for level in range(pressure.level_count(config.shape)):
+            if not tail:
+                found[f"open{level}"] = weights
+                cells = np.zeros(weights.shape[1:], "f4")
+                found |= {f"q{level}": cells} if level == 0 else {f"{name}{level}": cells for name in "bpq"}
+            if tail or cells.size <= pressure.TAIL:
+                tail.append(weights.reshape(-1))
             weights = _coarser(weights)
+        found["tail"] = np.concatenate(tail)
         return found
 
     def recorded(self, config: FluidConfig) -> Any:
@@ -59,55 +59,60 @@ class Fluid(Rule[FluidConfig]):
         a: Any = arrays
         xp: Any = device.xp
         u, dye, open_, dt = a["u"], a["dye"], a["open0"], a["dt"]
-        periodic = sum(one << axis for axis, one in enumerate(config.periodic))
-        solid = int(bool(config.solids or config.mask))
-        moved = []
-        for field, stagger in ((u, 1), (dye, 0)):
-            path = stagger, periodic, solid
-            ahead = kernels.advect(u, a["fluid"], field, dt, 1 / config.spacing, *path)
-            back = kernels.advect(u, a["fluid"], ahead, dt, -1 / config.spacing, *path)
-            moved.append(kernels.correct(u, a["fluid"], field, ahead, back, dt, 1 / config.spacing, *path))
-        flat = dye.reshape(config.channels, -1)
-        fluid = a["fluid"].reshape(-1)
-        before = xp.sum(flat, axis=1)
-        device.copy(xp.multiply(moved[0], open_), out=u)  # a face may have been closed since
-        device.copy(moved[1], out=dye)
-        after = xp.sum(flat, axis=1)
-        kernels.rescale(flat, before, after, fluid, dt, config.fading)
-        if config.sources:
-            kernels.source(u, open_, dye, a["fluid"], a["sources"], dt, config.spacing)
+        periodic = _bits(config.periodic)
+        path = periodic, int(bool(config.solids or config.mask))
+        scale = 1 / config.spacing
+        ahead = kernels.advect(u, a["fluid"], u, dye, dt, scale, *path)
+        back = kernels.advect(u, a["fluid"], *ahead, dt, -scale, *path)
+        moved = kernels.correct(u, a["fluid"], dye, *ahead, *back, dt, scale, *path)
+        before, after = (xp.sum(one.reshape(config.channels, -1), axis=1) for one in (dye, moved[1]))
+        rows = config.spacing, config.fading
+        kernels.settle(*moved, before, after, open_, a["fluid"], a["sources"], u, dye, dt, *rows)
         force = a["force"]
         if config.vorticity:
             force = kernels.swirl(kernels.curl(u, open_), open_, config.vorticity)
         kernels.push(u, open_, dye, force, a["buoyancy"], dt)
-        odd = _odd(config.shape, config.periodic)
         if config.viscosity:
+            odd = pressure.odd_axes(config.shape, periodic)
             still = device.copy(u)
             for _ in range(config.sweeps):
                 for colour in range(3 if odd else 2):
                     kernels.diffuse(u, still, open_, dt, config.viscosity / config.spacing**2, odd, colour)
         b = kernels.divergence(u)
         for _ in range(config.cycles):
-            self._cycle(a, config, 0, a["p"], b)
+            _cycle(a, periodic, 0, a["p"], b)
         kernels.project(u, a["p"], open_)
 
-    def _cycle(self, a: Any, config: FluidConfig, level: int, p: Any, b: Any) -> None:
-        """One V-cycle from a level downwards."""
-        weights, deeper = a[f"open{level}"], a.get(f"open{level + 1}")
-        odd = _odd(p.shape, config.periodic)
-        sweeps = SMOOTHING if deeper is not None else 2 * max(p.shape)
 
-        def sweep(times: int, colours: range) -> None:
-            for _ in range(times):
-                for colour in colours:
-                    kernels.smooth(p, b, weights, odd, colour)
+def _cycle(a: Any, periodic: int, level: int, p: Any, b: Any) -> None:
+    """One V-cycle from a level downwards."""
+    weights, deeper = a[f"open{level}"], a.get(f"open{level + 1}")
+    if deeper is None:
+        pressure.bottom(p, b, a["tail"], weights.shape[0], periodic)
+        return
+    odd, q = pressure.odd_axes(p.shape, periodic), a[f"q{level}"]
+    coarse, start = a[f"b{level + 1}"], a[f"p{level + 1}"]
+    if pressure.in_tiles(weights, odd):
+        pressure.descend(p, b, weights, q, coarse, start)
+        _cycle(a, periodic, level + 1, start, coarse)
+        pressure.ascend(q, b, weights, start, deeper, p)
+        return
+    colours = range(3 if odd else 2)
+    _swept(p, b, weights, odd, colours)
+    pressure.restricted(p, b, weights, coarse, start)
+    _cycle(a, periodic, level + 1, start, coarse)
+    pressure.prolong(p, start, deeper)
+    _swept(p, b, weights, odd, colours[::-1])
 
-        sweep(sweeps, range(3 if odd else 2))
-        if deeper is not None:
-            kernels.restricted(p, b, weights, a[f"b{level + 1}"], a[f"p{level + 1}"])
-            self._cycle(a, config, level + 1, a[f"p{level + 1}"], a[f"b{level + 1}"])
-            kernels.prolong(p, a[f"p{level + 1}"], deeper)
-            sweep(sweeps, range(2 if odd else 1, -1, -1))
+
+def _swept(p: Any, b: Any, weights: Any, odd: int, colours: range) -> None:
+    for _ in range(pressure.SMOOTHING):
+        for colour in colours:
+            pressure.smooth(p, b, weights, odd, colour)
+
+
+def _bits(periodic: tuple[bool, ...]) -> int:
+    return sum(one << axis for axis, one in enumerate(periodic))
 
 
 def open_faces(fluid: NDArray[np.bool_], config: FluidConfig) -> NDArray[np.float32]:
@@ -120,11 +125,6 @@ def open_faces(fluid: NDArray[np.bool_], config: FluidConfig) -> NDArray[np.floa
                 np.moveaxis(passes, 2 - axis, 0)[0] = False
             found[axis] = passes
     return found
-
-
-def _levels(shape: tuple[int, ...]) -> int:
-    """Grids, each of half the extents, down to 2 cells along each axis."""
-    return 1 + max(0, (max(shape) - 1).bit_length() - 1)
 
 
 def _coarser(weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -144,7 +144,3 @@ def _coarser(weights: NDArray[np.float32]) -> NDArray[np.float32]:
             one = np.moveaxis(moved, 0, 2 - along)
         found.append(np.ascontiguousarray(one))
     return np.stack(found)
-
-
-def _odd(shape: tuple[int, ...], periodic: tuple[bool, ...]) -> int:
-    return sum(1 << axis for axis in range(3) if periodic[axis] and shape[2 - axis] > 1 and shape[2 - axis] % 2)

@@ -1,7 +1,7 @@
 """``ImageFilterPipeline``: a chain of filters on a device."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from callboard.realtime.base.checks import count, number
 from callboard.realtime.base.cpu.recycled import Recycled
 from callboard.realtime.base.live import fetched, lent
 from callboard.realtime.images import messages
-from callboard.realtime.images.kernels import across, correlated, down
+from callboard.realtime.images.kernels import SHAPES, across, correlated, down, split
 from callboard.realtime.images.plain import BORDERS
 from callboard.realtime.images.separation import Stage, stage_of
 
@@ -28,6 +28,9 @@ ImageLayout = Literal["NHWC", "NCHW"]
 Roi = tuple[int, int, int, int]
 """First row, end of the rows, first column, end of the columns."""
 DTYPES = "uint8", "uint16", "float32"
+TYPES = frozenset(map(np.dtype, DTYPES))
+TWO_LAUNCHES_FROM = 7
+"""Extent from which the two passes of a separable kernel are two launches of a GPU."""
 ATTEMPTS = 3
 """Contexts that a frame may lose before it fails."""
 _CURES = "; channels first: ImageFilterPipeline(..., layout='NCHW')", "; channels last: leave out layout='NCHW'"
@@ -42,8 +45,8 @@ class ImageFilterPipeline(Asked):
         smooth = await blur.process(photo)
 
     Sums are in f32. The result of each stage is rounded to the nearest integer, at a half to the even one, and kept
-    within the range of the dtype, as OpenCV does. Kernels that are an outer product run in two passes, on a GPU from
-    7 by 7 on.
+    within the range of the dtype, as OpenCV does. Kernels that are an outer product run in two passes, of a row and
+    a column.
     A kernel is not turned: ``kernel[::-1, ::-1]`` makes a convolution of the correlation.
 
     Args:
@@ -84,7 +87,7 @@ class ImageFilterPipeline(Asked):
         several = [kernels] if np.ndim(kernels[0] if len(kernels) else kernels) < 2 else list(kernels)
         self._stages = [stage_of(f"kernels[{n}]", one) for n, one in enumerate(several)]
         self._border, self._fill = BORDERS[border], number("fill", fill)
-        self._weights: list[tuple[GpuRef, ...]] = []
+        self._weights: list[_Weights] = []
         self._generation = -1
         self._copies = Recycled()
 
@@ -129,6 +132,8 @@ class ImageFilterPipeline(Asked):
 
     def process_gpu(self, image: GpuRef) -> GpuRef:
         """Filter an image that is on the device; the result stays there. It returns at once, as every op.
+
+        The first call puts the kernels on the device, which a recording cannot: filter an image before you record.
 
         Args:
             image: As for :meth:`process`, without gaps.
@@ -175,19 +180,27 @@ class ImageFilterPipeline(Asked):
         if self._generation != self._device.generation:
             self._generation, self._weights = self._device.generation, [self._put(one) for one in self._stages]
         for stage, weights in zip(self._stages, self._weights, strict=True):
-            if len(weights) == 2:
-                first = across(image, weights[1], self._border, self._fill)
+            if weights.pair is not None and (len(stage.row), image.shape[-1]) in SHAPES:
+                image = split(image, weights.pair, self._border, self._fill)
+            elif weights.row is not None:
+                first = across(image, weights.row, self._border, self._fill)
                 beyond = self._fill * float(stage.row.sum())
                 target = self._device.empty(image.shape, image.dtype)
-                image = down(first, weights[0], target, self._border, beyond)
+                image = down(first, weights.column, target, self._border, beyond)
             else:
-                image = correlated(image, weights[0], self._border, self._fill)
+                image = correlated(image, weights.whole, self._border, self._fill)
         return image
 
-    def _put(self, stage: Stage) -> tuple[GpuRef, ...]:
-        if stage.row.size and self._device.backend != "cpu":  # where each filter finds that out, and has both passes
-            return self._device.put(stage.column[:, None]), self._device.put(stage.row[None])
-        return (self._device.put(stage.weights),)
+    def _put(self, stage: Stage) -> "_Weights":
+        put, (ky, kx) = self._device.put, stage.weights.shape
+        whole = put(stage.weights)
+        if not stage.row.size or self._device.backend == "cpu":  # where each filter finds that out
+            return _Weights(whole)
+        if ky == kx < TWO_LAUNCHES_FROM:
+            return _Weights(whole, pair=put(np.stack([stage.column, stage.row])))
+        if max(ky, kx) < TWO_LAUNCHES_FROM or min(ky, kx) == 1:
+            return _Weights(whole)
+        return _Weights(whole, column=put(stage.column[:, None]), row=put(stage.row[None]))
 
     def _part(self, shape: tuple[int, ...], roi: Roi | None) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
         """The part of the image that is needed, and where the result is in it."""
@@ -209,11 +222,27 @@ class ImageFilterPipeline(Asked):
         return (needed[0], needed[1]), (inner[0], inner[1])
 
 
+class _Weights(NamedTuple):
+    """A stage's weights on the device.
+
+    Attributes:
+        whole: All of them.
+        pair: The column and the row, f32 ``[2, k]``, for one launch.
+        column, row: For a launch each.
+    """
+
+    whole: GpuRef
+    pair: GpuRef | None = None
+    column: GpuRef | None = None
+    row: GpuRef | None = None
+
+
 def _shape_of(image: Any, first: bool) -> tuple[int, int, int, int]:
     """As ``[b, h, w, c]``; ``first``: the caller has channels first, and they have been moved."""
-    shape, name = tuple(image.shape), image.dtype.np.name if isinstance(image, GpuRef) else image.dtype.name
-    if name not in DTYPES:
-        raise TypeError(f"image has dtype {name}; pass one of {', '.join(DTYPES)}, such as image.astype('f4')")
+    shape = tuple(image.shape)
+    dtype = image.dtype.np if isinstance(image, GpuRef) else image.dtype
+    if dtype not in TYPES and dtype.name not in DTYPES:  # as of another byte order
+        raise TypeError(f"image has dtype {dtype.name}; pass one of {', '.join(DTYPES)}, such as image.astype('f4')")
     if not 2 <= len(shape) <= 4 or (len(shape) > 2 and not 1 <= shape[-1] <= 4) or 0 in shape:
         given = [*shape[:-3], shape[-1], *shape[-3:-1]] if first and len(shape) > 2 else list(shape)
         wanted = "[c, h, w] or [b, c, h, w]" if first else "[h, w, c] or [b, h, w, c]"

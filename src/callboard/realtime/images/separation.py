@@ -10,8 +10,6 @@ from callboard.core.errors import ShapeError
 __all__ = ["Stage", "outer_product", "stage_of"]
 
 Floats = NDArray[np.float32]
-FROM = 7
-"""Extent from which two passes with few products are faster than one with many."""
 TOLERANCE = 1e-6
 
 
@@ -20,7 +18,7 @@ class Stage(NamedTuple):
 
     Attributes:
         weights: f32, odd extents.
-        column, row: Their outer product is ``weights``; empty if it is no outer product, or small.
+        column, row: Their outer product is ``weights``; empty if it is no outer product.
     """
 
     weights: Floats
@@ -46,8 +44,7 @@ def stage_of(name: str, weights: object) -> Stage:
         raise ShapeError(f"{name} has shape {list(array.shape)}; pass [k, k] with odd extents, such as [3, 3]{outer}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has numbers that are not finite; pass finite weights")
-    found = outer_product(array) if max(array.shape) >= FROM else (np.empty(0, "f4"),) * 2
-    return Stage(array.astype("f4"), *found)
+    return Stage(array.astype("f4"), *outer_product(array))
 
 
 def outer_product(weights: NDArray[Any]) -> tuple[Floats, Floats]:
