@@ -5,6 +5,7 @@ import importlib
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,13 @@ async def test_a_lost_device_costs_no_point() -> None:
 
 
 class Texts:
-    """The CUDA texts, called as :mod:`.plain` is."""
+    """The CUDA texts, called as :mod:`.plain` is; threads take searches in some order, or their own."""
+
+    def __init__(self, turned: bool = True) -> None:
+        self.turned = turned
+
+    def turn(self, size: int) -> Any:
+        return np.random.default_rng(size).permutation(size if self.turned else 0).astype("i4")
 
     def keyed(self, p: Any, world: Any, key: Any, index: Any, size: int) -> None:
         launch(cuda.KEYED, "keyed", len(key), p, world, key, index, len(key), size)
@@ -132,16 +139,24 @@ class Texts:
         launch(cuda.PLACES, "places", len(order), p, order, out, len(order))
 
     def count(self, a: Any, b: Any, points: Any, starts: Any, world: Any, counts: Any) -> None:
-        numbers = len(counts), len(b), points.shape[1], len(starts)
-        launch(cuda.COUNT, "count", len(counts), a, b, points, starts, world, counts, *numbers)
+        turn = self.turn(len(a))
+        numbers = len(a), *b.shape, len(turn), points.shape[1], len(starts)
+        launch(cuda.COUNT, "count", len(a), a, b, turn, points, starts, world, counts, *numbers)
+        if b.shape[1] == 1 and world[12] == 0 and not world[9:12].any():
+            found = np.zeros_like(counts)
+            numbers = len(a), len(b), len(turn), points.shape[1]
+            launch(cuda.NEAR, "near", len(a), a, b, turn, points, starts, world, found, *numbers)
+            np.testing.assert_array_equal(found, counts)
 
     def fill(self, a: Any, b: Any, *more: Any) -> None:
-        numbers = a.shape[1], len(b), more[0].shape[1], len(more[2])
-        launch(cuda.FILL, "fill", a.shape[1], a, b, *more, *numbers)
+        turn = self.turn(len(a))
+        numbers = len(a), *b.shape, len(turn), more[0].shape[1], len(more[2])
+        launch(cuda.FILL, "fill", len(a), a, b, turn, *more, *numbers)
 
     def nearest(self, a: Any, points: Any, order: Any, starts: Any, world: Any, first: float, *out: Any) -> None:
-        numbers = a.shape[1], points.shape[1], len(starts), out[0].shape[1], first
-        launch(cuda.NEAREST, "nearest", a.shape[1], a, points, order, starts, world, *out, *numbers)
+        turn = self.turn(len(a))
+        numbers = len(a), len(turn), points.shape[1], len(starts), out[0].shape[1], first
+        launch(cuda.NEAREST, "nearest", len(a), a, turn, points, order, starts, world, *out, *numbers)
 
 
 def launch(text: str, name: str, size: int, *args: Any) -> None:
@@ -153,26 +168,26 @@ def compiled() -> Any:
     return importlib.import_module("callboard.realtime.spatial.compiled")
 
 
-@pytest.mark.parametrize("make", [compiled, Texts])
+@pytest.mark.parametrize("make", [compiled, Texts, partial(Texts, turned=False)], ids=["Numba", "turned", "CUDA"])
 def test_the_other_bodies_find_what_numpy_does(make: Callable[[], Any]) -> None:
     draw = np.random.default_rng(1)
     for scale, period in ((1.0, 0.0), (1e5, 0.0), (1.0, 1.0)):
         x = draw.uniform(0, 1, (40, 3))
         x[:2] *= scale
         grid = grid_of(x, 0.2, np.full(3, period))
-        p, a = np.ascontiguousarray(x.T), np.ascontiguousarray(np.concatenate([x[:3], x[20:26] + 0.01]).T)
-        boxes = np.ascontiguousarray(a + draw.uniform(0, 0.5, a.shape))
+        a = np.concatenate([x[:3], x[20:26] + 0.01])
+        boxes = a + draw.uniform(0, 0.5, a.shape)
         outcomes = []
         for by in (plain, make()):
             key, index, placed = np.zeros(40, "u4"), np.zeros(40, "i4"), np.zeros((3, 40))
-            by.keyed(p, grid.world, key, index, grid.buckets)
+            by.keyed(x, grid.world, key, index, grid.buckets)
             order = np.argsort(key, kind="stable").astype("i4")
-            by.places(p, order, placed)
+            by.places(x, order, placed)
             starts = np.zeros(grid.buckets + 1, "i4")
             cloth.begins(key[order], starts)
             seen: list[Any] = [key, index, placed]
-            for b in (np.full((1, 9), 0.25), np.full((1, 9), 4.0), boxes):
-                counts = np.zeros(9, "i4")
+            for b in (np.full((1, 1), 0.25), np.linspace(0, 4, 9)[:, None], np.full((1, 1), 4.0), boxes):
+                counts = np.zeros(9, "i8")
                 by.count(a, b, placed, starts, grid.world, counts)
                 ends = np.cumsum(counts)
                 rows, distances = np.zeros(ends[-1], "i4"), np.zeros(ends[-1])
