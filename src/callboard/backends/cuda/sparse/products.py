@@ -153,6 +153,7 @@ class DenseProduct:
         self._name = "sp_mv" if vector else "sp_mm"
         self._operations = (operation,) if vector else (operation, of_b)
         self._right, self._result, self._algorithm = right, result, algorithm
+        self._b = self._out = dummy
         at_factor = maker.question(isinstance(a, sparse.BlockedEllRef))
         matrix = self._matrix.descriptor if self._matrix is not None else self._descriptor(())
         size = maker.call(
@@ -175,8 +176,12 @@ class DenseProduct:
         self._addend.bring(stream.native, c, out, beta)
         at_alpha, at_beta = self._factors(alpha, beta)
         matrix = self._descriptor(a)
-        self._set_values(self._right, b)
-        self._set_values(self._result, out)
+        if b != self._b:
+            self._set_values(self._right, b)
+            self._b = b
+        if out != self._out:
+            self._set_values(self._result, out)
+            self._out = out
         cusparse.call(
             self._name, *self._operations, at_alpha, matrix, self._right, at_beta, self._result, self._compute,
             self._algorithm, self._scratch,
