@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 from tests.realtime.text_lab import run_text
 
 import callboard as cb
+from callboard.realtime.base import live
 from callboard.realtime.cloth import plain as cloth
 from callboard.realtime.spatial import cuda, plain
 from callboard.realtime.spatial.grid import grid_of
@@ -56,6 +59,38 @@ async def test_searches_find_what_a_tree_finds(dims: int, box: float, cell: floa
         stats = index.stats()
         assert (stats.points, stats.uploads, stats.updates) == (60, 1, 1)
         assert stats.hashed == (bool(outliers) and not box)
+
+
+@pytest.mark.parametrize("isolation", [None, "thread", "process"])
+async def test_many_searches_and_points_find_what_a_tree_finds(isolation: Any) -> None:
+    draw = np.random.default_rng(7)
+    x, places = draw.uniform(0, 1, (25_000, 3)), draw.uniform(0, 1, (25_000, 3))
+    assert places.nbytes > live.LARGE
+    tree = cKDTree(x)
+    async with cb.device("cpu", isolation=isolation) as gpu:
+        index = cb.SpatialIndexActor(gpu, 0.04)
+        index.rebuild(x)
+        found = await index.count_within(places, 0.04)
+        wanted = tree.query_ball_point(places, 0.04, return_length=True)
+        np.testing.assert_array_equal(found, wanted)
+        places[:] = 0.0  # they are the caller's, and so are the counts
+        found += 1
+        kept = await index.count_within(places[:3], 0.04)
+        assert kept.tolist() == [len(tree.query_ball_point((0, 0, 0), 0.04))] * 3
+
+
+async def test_searches_go_by_other_memory_where_none_of_the_devices_is_left(monkeypatch: Any) -> None:
+    x = np.random.default_rng(8).uniform(0, 1, (25_000, 3))
+    async with cb.device("cpu", isolation="process") as gpu:
+        index = cb.SpatialIndexActor(gpu, 0.04)
+        index.rebuild(x)
+        wanted = await index.count_within(x, 0.03)
+
+        def full(*shape: Any) -> Any:
+            raise cb.MailboxFull("no room")
+
+        monkeypatch.setattr(gpu, "host_empty", full)
+        np.testing.assert_array_equal(await index.count_within(x, 0.03), wanted)
 
 
 async def test_boxes_reach_over_the_edge_of_a_periodic_one() -> None:
@@ -200,3 +235,36 @@ def test_the_other_bodies_find_what_numpy_does(make: Callable[[], Any]) -> None:
             outcomes.append(seen)
         for one, other in zip(*outcomes, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@given(
+    n=st.integers(1, 60),
+    m=st.integers(1, 12),
+    edge=st.floats(0.05, 1.0),
+    radius=st.floats(0.0, 2.0),
+    each=st.booleans(),
+    scale=st.sampled_from([1.0, 1e-3, 1e5]),
+    period=st.sampled_from([0.0, 1.0]),
+    turned=st.booleans(),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_counts_of_the_cuda_texts_are_those_of_numpy(
+    n: int, m: int, edge: float, radius: float, each: bool, scale: float, period: float, turned: bool, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    x = np.round(draw.uniform(0, 1, (n, 3)), 1)  # some in one place, and at the same distance
+    x[:1] *= 1.0 if period else scale
+    a = np.concatenate([x[: m // 2], draw.uniform(0, 1, (m - len(x[: m // 2]), 3))])
+    b = draw.uniform(0, radius, (m, 1)) if each else np.full((1, 1), np.round(radius, 1))
+    grid = grid_of(x, edge, np.full(3, period))
+    key, index, placed = np.zeros(n, "u4"), np.zeros(n, "i4"), np.zeros((3, n))
+    starts, found, wanted = np.zeros(grid.buckets + 1, "i4"), np.zeros(m, "i8"), np.zeros(m, "i8")
+    by = Texts(turned)
+    by.keyed(x, grid.world, key, index, grid.buckets)
+    order = np.argsort(key, kind="stable").astype("i4")
+    by.places(x, order, placed)
+    cloth.begins(key[order], starts)
+    by.count(a, b, placed, starts, grid.world, found)
+    plain.count(a, b, placed, starts, grid.world, wanted)
+    np.testing.assert_array_equal(found, wanted)

@@ -17,7 +17,7 @@ WIDTH = max(1, min(8, cores() // 2))
 
 @functools.cache
 def _threads() -> Threads:
-    return Threads(WIDTH - 1, "callboard-rows")
+    return Threads(WIDTH - 1, "array rows")
 
 
 if hasattr(os, "register_at_fork"):
