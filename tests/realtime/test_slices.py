@@ -31,7 +31,8 @@ def test_rows_are_a_copy_and_bounds_are_their_ends(n: int, dtype: str, order: An
     given = np.asarray(np.random.default_rng(n).uniform(-99, 99, (n, 3)).astype(dtype), order=order)
     made = rows("points", given, 3, dtype="f8")
     np.testing.assert_array_equal(made, given)
-    assert made.flags.c_contiguous and not np.shares_memory(made, given)
+    assert made.flags.c_contiguous
+    assert not np.shares_memory(made, given)
     for points in (made, made[::2], made[:, ::-1]):
         low, high = bounds(points)
         np.testing.assert_array_equal(low, points.min(0) if len(points) else 0)
@@ -61,7 +62,8 @@ def test_every_row_is_visited_once_and_by_several_threads() -> None:
         seen[first:end] += 1
 
     slices.sliced(visit, 5000, 5000 * 24)
-    assert (seen == 1).all() and len(names) == 3
+    assert (seen == 1).all()
+    assert len(names) == 3
     slices.sliced(visit, 0, 0)
 
 

@@ -15,7 +15,7 @@ SAMPLE = 4096
 IN_A_CELL = 2
 """Points, where the caller does not say how large cells are."""
 WIDE = 128
-"""Points whose coordinates NumPy compares with those of the next ones at once; three at a time take ten times as long."""
+"""Points whose coordinates are compared with those of as many others at once; one by one takes ten times as long."""
 
 
 class Grid(NamedTuple):

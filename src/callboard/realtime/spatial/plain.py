@@ -106,14 +106,16 @@ def hits(a: Any, b: Any, p: Any, period: Any) -> Any:
 
 def count(a: Any, b: Any, points: Any, starts: Any, world: Any, counts: Any) -> None:
     """How many results each search has."""
-    counts[...] = np.bincount(pairs(*columns(a, b), points, starts, world)[0], minlength=len(counts))
+    a, b = columns(a, b)
+    counts[...] = np.bincount(pairs(a, b, points, starts, world)[0], minlength=len(counts))
 
 
 def fill(
     a: Any, b: Any, points: Any, order: Any, starts: Any, world: Any, offsets: Any, rows: Any, distances: Any
 ) -> None:
     """The results of all searches, one after the other."""
-    _, place, d2, _ = pairs(*columns(a, b), points, starts, world)
+    a, b = columns(a, b)
+    _, place, d2, _ = pairs(a, b, points, starts, world)
     rows[...], distances[...] = order[place], np.sqrt(d2)
 
 

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
+from itertools import pairwise
 
 from callboard.core.backend import Threads
 from callboard.core.backend.machine import cores
@@ -38,7 +39,7 @@ def sliced(function: Callable[[int, int], object], rows: int, nbytes: int) -> No
         _each(function, step, 0, rows)
         return
     ends = [rows * share // shares for share in range(shares + 1)]
-    parts = [(function, step, first, end) for first, end in zip(ends, ends[1:], strict=False)]
+    parts = [(function, step, first, end) for first, end in pairwise(ends)]
     _threads().share(_each, parts)
 
 
