@@ -22,6 +22,7 @@ LENGTHS = {
     "few": lambda draw, n: draw.random(n) < 0.01,
     "none": lambda draw, n: np.zeros(n, int),
     "long": lambda draw, n: draw.integers(0, 90, n) * (draw.random(n) < 0.1) + 40,
+    "uneven": lambda draw, n: np.minimum(draw.zipf(1.5, n), 700),
     "one": lambda draw, n: np.where(np.arange(n) == n // 2, 3 * ITEMS + 7, draw.integers(0, 2, n)),
     "last": lambda draw, n: np.where(np.arange(n) == n - 1, 2 * ITEMS, 0),
     "blocks": lambda draw, n: np.full(n, ITEMS - 1),
@@ -56,7 +57,7 @@ def numbers(draw: Any, n: int, dtype: str) -> Any:
 
 @given(
     lengths=st.sampled_from(sorted(LENGTHS)),
-    rows=st.sampled_from([1, 2, 60, 64, 700, ITEMS, 2500]),
+    rows=st.sampled_from([0, 1, 2, 60, 64, 700, ITEMS, 2500]),
     cols=st.sampled_from([1, 300]),
     dtype=st.sampled_from(ROW_DTYPES),
     index=st.sampled_from(["i32", "i64"]),
@@ -70,7 +71,7 @@ def test_sums_are_those_of_scipy(
     session: HostSession, lengths: str, rows: int, cols: int, dtype: str, index: str, form: Any, beta: float,
     arrays: bool, seed: int,
 ) -> None:  # fmt: skip
-    if lengths in ("long", "blocks"):
+    if lengths in ("long", "blocks", "uneven"):
         rows = min(rows, 64)
     a, draw = matrix(lengths, rows, cols, dtype, index, seed), np.random.default_rng(seed)
     x, y = numbers(draw, cols, dtype), numbers(draw, rows, dtype)

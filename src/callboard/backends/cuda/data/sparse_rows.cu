@@ -9,7 +9,7 @@
 #define THREADS 256
 #define EACH 9
 #define ITEMS (THREADS * EACH)
-#define FEW 64  // rows of a block whose sums are sooner found by a warp each
+#define LONG 32  // entries of a row in a block, more than which a warp adds up, not a thread
 
 struct RowArgs {
     const void* values;
@@ -43,20 +43,43 @@ __device__ i64 ended(const I* pointers, i64 lines, i64 entries, i64 items) {
     return low;
 }
 
+// Where the entries of a row lie among those of the block: of all `rows` that end in it, and of one that goes on.
+template <typename I>
+__device__ void span(const I* pointers, i64 entry, int count, int rows, int r, int& begin, int& end) {
+    begin = r ? (int)(pointers[r] - entry) : 0;
+    end = r < rows ? (int)(pointers[r + 1] - entry) : count;
+}
+
+template <typename T, typename I>
+__device__ void deliver(const RowArgs& p, i64 row, bool ends, bool any, T found) {
+    if (!ends) {
+        ((I*)p.rows)[blockIdx.x] = any ? (I)row : (I)-1;
+        ((T*)p.sums)[blockIdx.x] = found;
+        return;
+    }
+    T* const out = (T*)p.out + row;
+    const T beta = number<T>(p.beta);
+    found = number<T>(p.alpha) * found;
+    *out = zero(beta) ? found : found + beta * *out;
+}
+
 template <typename T, typename I>
 __device__ void sum(const RowArgs& p) {
     __shared__ T part[ITEMS];
     __shared__ i64 edge[2];
-    const I* const pointers = (const I*)p.pointers;
+    __shared__ int longer[ITEMS / LONG + 1], many;
     const i64 total = p.lines + p.entries, first = (i64)blockIdx.x * ITEMS;
     const i64 last = first + ITEMS < total ? first + ITEMS : total;
     if (threadIdx.x < 64) {
-        const i64 found = ended(pointers, p.lines, p.entries, threadIdx.x < 32 ? first : last);
+        const i64 items = threadIdx.x < 32 ? first : last;
+        const i64 found = ended((const I*)p.pointers, p.lines, p.entries, items);
         if (threadIdx.x % 32 == 0) edge[threadIdx.x / 32] = found;
     }
+    if (threadIdx.x == 0) many = 0;
     __syncthreads();
     const i64 line = edge[0], entry = first - line;
     const int rows = (int)(edge[1] - line), count = (int)(last - edge[1] - entry);
+    const I* const pointers = (const I*)p.pointers + line;
     const T* const values = (const T*)p.values + entry;
     const I* const indices = (const I*)p.indices + entry;
     const T* const x = (const T*)p.x;
@@ -66,23 +89,25 @@ __device__ void sum(const RowArgs& p) {
         if (at < count) part[at] = values[at] * x[indices[at]];
     }
     __syncthreads();
-    const int lanes = rows < FEW ? 32 : 1;
-    for (int r = threadIdx.x / lanes; r <= rows; r += THREADS / lanes) {
-        const int begin = r ? (int)(pointers[line + r] - entry) : 0;
-        const int end = r < rows ? (int)(pointers[line + r + 1] - entry) : count;
-        T found{};
-        for (int at = begin + threadIdx.x % lanes; at < end; at += lanes) found = found + part[at];
-        for (int step = lanes / 2; step; step /= 2) found = found + other(found, step);
-        if (threadIdx.x % lanes) continue;
-        if (r == rows) {
-            ((I*)p.rows)[blockIdx.x] = begin < end ? (I)(line + r) : (I)-1;
-            ((T*)p.sums)[blockIdx.x] = found;
-        } else {
-            T* const out = (T*)p.out + line + r;
-            const T beta = number<T>(p.beta);
-            found = number<T>(p.alpha) * found;
-            *out = zero(beta) ? found : found + beta * *out;
+    int begin, end;
+    for (int r = threadIdx.x; r <= rows; r += THREADS) {
+        span(pointers, entry, count, rows, r, begin, end);
+        if (end - begin > LONG) {
+            longer[atomicAdd(&many, 1)] = r;
+            continue;
         }
+        T found{};
+        for (int at = begin; at < end; ++at) found = found + part[at];
+        deliver<T, I>(p, line + r, r < rows, begin < end, found);
+    }
+    __syncthreads();
+    for (int n = threadIdx.x / 32; n < many; n += THREADS / 32) {
+        const int r = longer[n];
+        span(pointers, entry, count, rows, r, begin, end);
+        T found{};
+        for (int at = begin + threadIdx.x % 32; at < end; at += 32) found = found + part[at];
+        for (int step = 16; step; step /= 2) found = found + other(found, step);
+        if (threadIdx.x % 32 == 0) deliver<T, I>(p, line + r, r < rows, true, found);
     }
 }
 
