@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 from tests.realtime.scenarios import SCENARIOS
 from tests.realtime.test_distance_fields import ball_of
 from tests.realtime.test_particles import ALL
@@ -207,6 +208,31 @@ async def test_neighbours_as_on_a_cpu(box: float, cell: float | None, far: float
             held[-1] += [*(await index.inside(x, x + 0.1))[:2], await index.count_within(x, 0.2)]
     for one, other in zip(*held, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("box, cell, far", [(0.0, 0.05, 1.0), (0.0, 0.05, 1e6), (1.0, 0.05, 1.0), (0.0, None, 1.0)])
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+async def test_many_searches_find_what_a_tree_finds(isolation: Any, box: float, cell: float | None, far: float) -> None:
+    """So many that they are sorted by their cells, and in so much memory that the device reads it itself."""
+    draw = np.random.default_rng(7)
+    x, places, radii = draw.uniform(0, 1, (5000, 3)), draw.uniform(0, 1, (30_000, 3)), draw.uniform(0, 0.1, 30_000)
+    x[:3] *= far
+    tree = cKDTree(x, boxsize=box or None)
+    async with cb.device("cuda", isolation=isolation) as gpu:
+        index = cb.SpatialIndexActor(gpu, cell, box=box)
+        index.rebuild(x)
+        for radius in (0.05, radii):
+            wanted = tree.query_ball_point(places, radius, return_length=True)
+            np.testing.assert_array_equal(await index.count_within(places, radius), wanted)
+        found = await index.within(places, radii)
+        np.testing.assert_array_equal(np.diff(found.offsets), wanted)
+        assert (found.distances <= np.repeat(radii, wanted)).all()
+        np.testing.assert_array_equal((await index.nearest(places, 3)).ids, tree.query(places, 3)[1])
+        boxes = await index.inside(places[:9000], places[:9000] + 0.05)
+        ends = [np.split(boxes.ids, boxes.offsets[1:-1])[n] for n in (0, 4999)]
+        for n, ids in zip((0, 4999), ends, strict=True):
+            inside = np.mod(x - places[n], 1.0) <= 0.05 if box else (x >= places[n]) & (x <= places[n] + 0.05)
+            assert sorted(ids.tolist()) == np.flatnonzero(inside.all(1)).tolist()
 
 
 async def test_particles_that_touch_and_an_obstacle_of_any_shape_as_on_a_cpu() -> None:

@@ -1,12 +1,14 @@
 """Checks of configurations: errors name the field, its value, and what to pass."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
+from callboard.realtime.base.cpu.slices import sliced
 
 __all__ = ["LARGEST", "count", "number", "numbers_of", "rows", "vector", "within"]
 
@@ -58,8 +60,13 @@ def vector(name: str, value: Any, length: int = 3) -> tuple[float, ...]:
     return tuple(number(f"{name}[{n}]", item) for n, item in enumerate(value))
 
 
-def rows(name: str, value: Any, columns: int, *, dtype: str = "f4") -> NDArray[Any]:
-    """A new array ``[rows, columns]`` of finite numbers.
+def rows(
+    name: str, value: Any, columns: int, *, dtype: str = "f4", empty: Callable[..., NDArray[Any]] = np.empty
+) -> NDArray[Any]:
+    """A new array ``[rows, columns]`` of finite numbers, row-major.
+
+    Args:
+        empty: ``empty(shape, dtype)`` makes it.
 
     Raises:
         ShapeError: It has another shape.
@@ -70,12 +77,21 @@ def rows(name: str, value: Any, columns: int, *, dtype: str = "f4") -> NDArray[A
         raise TypeError(f"{name} has dtype {array.dtype}; pass real numbers, such as an array of f32")
     if array.ndim != 2 or array.shape[1] != columns:
         raise ShapeError(f"{name} has shape {list(array.shape)}; expected [rows, {columns}]")
-    with np.errstate(over="ignore"):
-        array = np.array(array, dtype)
-    if not np.isfinite(array).all():
-        bad = np.flatnonzero(~np.isfinite(array).all(1))
-        raise ValueError(f"{name}: row {bad[0]} is {array[bad[0]].tolist()}; pass finite numbers")
-    return array
+    made = empty(array.shape, dtype)
+    wrong: list[int] = []
+
+    def some(first: int, end: int) -> None:
+        with np.errstate(over="ignore"):
+            made[first:end] = array[first:end]
+        if not np.isfinite(made[first:end]).all():
+            wrong.append(first)
+
+    sliced(some, len(made), made.nbytes)
+    if wrong:
+        first = min(wrong)
+        bad = first + int(np.flatnonzero(~np.isfinite(made[first:]).all(1))[0])
+        raise ValueError(f"{name}: row {bad} is {made[bad].tolist()}; pass finite numbers")
+    return made
 
 
 def within(name: str, given: NDArray[Any], kind: np.dtype[Any], *, rounds: bool) -> NDArray[Any]:

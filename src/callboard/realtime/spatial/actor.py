@@ -1,16 +1,19 @@
 """``SpatialIndexActor``: neighbours of points, on a device."""
 
+import contextlib
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callboard.core.errors import ContextLost, ShapeError
+from callboard.core.errors import ContextLost, MailboxFull, OutOfMemory, ShapeError
 from callboard.core.ref.handle import GpuRef
 from callboard.device.client.handle import Device
 from callboard.realtime.base.asking import Asked
 from callboard.realtime.base.checks import count, number, rows
+from callboard.realtime.base.live import LARGE, fetched, lent
 from callboard.realtime.cloth.kernels import begins
 from callboard.realtime.spatial import kernels, messages
 from callboard.realtime.spatial.answers import Nearest, Neighbors, SpatialStats
@@ -21,6 +24,10 @@ __all__ = ["SpatialIndexActor"]
 
 R = TypeVar("R")
 Floats = NDArray[np.float64]
+LENDS = "cpu", "thread"
+"""A device that reads any memory of this process; see :func:`.lent`."""
+MANY = 1 << 13
+"""Searches that take longer, each at other points than the next, than it takes to sort them."""
 ATTEMPTS = 3
 """Contexts that a search may lose before it fails."""
 
@@ -30,6 +37,7 @@ class _Built(NamedTuple):
     order: GpuRef
     starts: GpuRef
     world: GpuRef
+    none: GpuRef
     ids: NDArray[np.int64]
     grid: Grid
 
@@ -76,6 +84,7 @@ class SpatialIndexActor(Asked):
         self._box[: self._dims] = [number("box", period, least=0.0) for period in periods]
         self._points, self._ids = np.zeros((0, 3)), np.zeros(0, "i8")
         self._sorted = np.zeros(0, "i8")  # rows by id
+        self._numbers = self._ids  # from 0 on
         self._raw: GpuRef | None = None
         self._built: _Built | None = None
         self._of = -1  # the generation of both
@@ -95,7 +104,9 @@ class SpatialIndexActor(Asked):
             ShapeError, TypeError, ValueError: They do not fit; nothing is changed.
         """
         fresh = self._placed("points", points)
-        named = order = np.arange(len(fresh))
+        if len(fresh) != len(self._numbers):
+            self._numbers = np.arange(len(fresh))
+        named = order = self._numbers
         if ids is not None:
             named = _ids(ids, len(fresh))
             order = np.argsort(named, kind="stable")
@@ -145,14 +156,15 @@ class SpatialIndexActor(Asked):
     async def count_within(self, points: Any, radius: Any) -> NDArray[np.int64]:
         """How many points :meth:`within` finds, i64 ``[m]``."""
         a, b = self._balls(points, radius)
-        if not self._points.size or not a.shape[1]:
-            return np.zeros(a.shape[1], "i8")
+        if not self._points.size or not len(a):
+            return np.zeros(len(a), "i8")
 
-        async def run() -> Any:
-            built, put = self._grid(), self._device.put
-            return await kernels.count(put(a), put(b), built.points, built.starts, built.world).get()
+        async def run() -> NDArray[np.int64]:
+            built, device = self._grid(), self._device
+            places = lent(device, a)
+            return await fetched(device, _counts(places, device.put(b), self._turn(places, built), built))
 
-        return np.asarray(await self._again(run)).astype("i8")
+        return await self._again(run)
 
     async def inside(self, low: Any, high: Any) -> Neighbors:
         """All points in each box, its border included; in a periodic box, boxes may reach over the edge.
@@ -168,7 +180,7 @@ class SpatialIndexActor(Asked):
             raise ValueError(f"high: row {bad[0]} is {last[bad[0]].tolist()}, below low, {first[bad[0]].tolist()}")
         begin = self._placed("low", first)
         end = np.where(self._box > 0, begin + self._in_three(last - first), self._in_three(last))
-        found = await self._listed(np.ascontiguousarray(begin.T), np.ascontiguousarray(end.T))
+        found = await self._listed(begin, end)
         return found._replace(distances=None)
 
     async def nearest(self, points: Any, k: int) -> Nearest:
@@ -178,9 +190,9 @@ class SpatialIndexActor(Asked):
             points: Places, ``[m, dims]``.
             k: How many.
         """
-        a = np.ascontiguousarray(self._placed("points", points).T)
-        shape = a.shape[1], count("k", k)
-        if not self._points.size or not a.shape[1]:
+        a = self._placed("points", points, self._room)
+        shape = len(a), count("k", k)
+        if not self._points.size or not len(a):
             return Nearest(np.full(shape, -1), np.full(shape, np.inf))
 
         async def run() -> Nearest:
@@ -188,7 +200,8 @@ class SpatialIndexActor(Asked):
             first = built.grid.spacing * ((k + 1) / 6) ** (1 / self._dims)
             found, far = device.empty(shape, "i32"), device.empty(shape, "f64")
             where = built.points, built.order, built.starts, built.world
-            found, far = kernels.nearest(device.put(a), *where, found, far, first)
+            places = lent(device, a)
+            found, far = kernels.nearest(places, self._turn(places, built), *where, found, far, first)
             reply, distances = found.get(), far.get()
             numbers = np.asarray(await reply)
             return Nearest(np.where(numbers < 0, -1, built.ids[numbers]), np.asarray(await distances))
@@ -225,9 +238,9 @@ class SpatialIndexActor(Asked):
         whole[:, : self._dims] = points
         return whole
 
-    def _placed(self, name: str, points: Any) -> Floats:
-        """Points in three dimensions, and in the box if it is periodic."""
-        whole = self._in_three(rows(name, points, self._dims, dtype="f8"))
+    def _placed(self, name: str, points: Any, empty: Callable[..., Floats] = np.empty) -> Floats:
+        """A copy of points in three dimensions, and in the box if it is periodic; ``empty(shape, dtype)`` makes it."""
+        whole = self._in_three(rows(name, points, self._dims, dtype="f8", empty=empty if self._dims == 3 else np.empty))
         for axis in np.flatnonzero(self._box):
             period = self._box[axis]
             inside = np.mod(whole[:, axis], period)
@@ -235,7 +248,7 @@ class SpatialIndexActor(Asked):
         return whole
 
     def _balls(self, points: Any, radius: Any) -> tuple[Floats, Floats]:
-        a = self._placed("points", points)
+        a = self._placed("points", points, self._room)
         given = np.asarray(radius)
         if given.dtype.kind not in "iuf" or given.shape not in ((), (len(a),)):
             raise ShapeError(
@@ -244,7 +257,24 @@ class SpatialIndexActor(Asked):
         bad = np.flatnonzero(~((given >= 0) & np.isfinite(given)))
         if bad.size:
             raise ValueError(f"radius is {given.reshape(-1)[bad[0]]}; it must be finite and at least 0")
-        return np.ascontiguousarray(a.T), np.broadcast_to(given.astype("f8"), (1, len(a))).copy()
+        return a, given.astype("f8").reshape(-1, 1)
+
+    def _room(self, shape: tuple[int, int], dtype: str) -> Floats:
+        """Memory that the device reads itself, if it is large: one copy less than by way of other memory."""
+        device = self._device
+        if math.prod(shape) * np.dtype(dtype).itemsize >= LARGE and (device.backend, device.isolation) != LENDS:
+            with contextlib.suppress(MailboxFull, OutOfMemory):  # then any memory will do
+                return device.host_empty(shape, dtype)
+        return np.empty(shape, dtype)
+
+    def _turn(self, places: GpuRef, built: _Built) -> GpuRef:
+        """Searches in the order of the cells of their places, so that consecutive ones look at the same points.
+
+        Empty if there are few, and on a CPU, which finds an order itself.
+        """
+        if self._device.backend != "cuda" or places.shape[0] < MANY:
+            return built.none
+        return self._device.cub.sort_pairs(*kernels.keyed(places, built.world, built.grid.buckets)).values
 
     def _grid(self) -> _Built:
         """The points on the device, in cells, as they are now."""
@@ -254,13 +284,11 @@ class SpatialIndexActor(Asked):
         if self._built is not None:
             return self._built
         if self._raw is None:
-            self._raw = device.put(np.ascontiguousarray(self._points.T))
+            self._raw = device.put(self._points)
             self._uploads += 1
         elif self._moved:
             which = np.unique(np.concatenate(self._moved))
-            self._raw = kernels.moved(
-                self._raw, device.put(which.astype("i4")), device.put(np.ascontiguousarray(self._points[which].T))
-            )
+            self._raw = kernels.moved(self._raw, device.put(which.astype("i4")), device.put(self._points[which]))
             self._updates += 1
         self._moved = []
         grid = grid_of(self._points, self._cell, self._box)
@@ -268,26 +296,27 @@ class SpatialIndexActor(Asked):
         key, index = kernels.keyed(self._raw, world, grid.buckets)
         keys, order = device.cub.sort_pairs(key, index)
         starts = begins(keys, device.empty(grid.buckets + 1, "i32"))
-        self._built = _Built(kernels.places(self._raw, order), order, starts, world, self._ids, grid)
+        none = device.empty(0, "i32")
+        self._built = _Built(kernels.places(self._raw, order), order, starts, world, none, self._ids, grid)
         return self._built
 
     async def _listed(self, a: Floats, b: Floats) -> Neighbors:
         """Count, then fill: there is room for all."""
-        offsets = np.zeros(a.shape[1] + 1, "i8")
-        if not self._points.size or not a.shape[1]:
+        offsets = np.zeros(len(a) + 1, "i8")
+        if not self._points.size or not len(a):
             return Neighbors(offsets, np.zeros(0, "i8"), np.zeros(0))
 
         async def run() -> Neighbors:
             built, device = self._grid(), self._device
-            places = device.put(a), device.put(b), built.points
-            counts = await kernels.count(*places, built.starts, built.world).get()
-            np.cumsum(counts, out=offsets[1:])
+            at = lent(device, a)
+            places = at, device.put(b), self._turn(at, built)
+            np.cumsum(await fetched(device, _counts(*places, built)), out=offsets[1:])
             size = int(offsets[-1])
             if not size:
                 return Neighbors(offsets, np.zeros(0, "i8"), np.zeros(0))
             found, far = device.empty(size, "i32"), device.empty(size, "f64")
             where = built.order, built.starts, built.world, device.put(offsets[:-1])
-            found, far = kernels.fill(*places, *where, found, far)
+            found, far = kernels.fill(*places, built.points, *where, found, far)
             reply, distances = found.get(), far.get()
             return Neighbors(offsets, built.ids[np.asarray(await reply)], np.asarray(await distances))
 
@@ -303,6 +332,15 @@ class SpatialIndexActor(Asked):
                     raise
                 await self._device.ready()
         raise AssertionError
+
+
+def _counts(places: GpuRef, b: GpuRef, turn: GpuRef, built: _Built) -> GpuRef:
+    """How many results each search has, i64."""
+    world = built.grid.world
+    plain = b.shape[1] == 1 and world[12] == 0 and not world[9:12].any()
+    by = kernels.near if plain else kernels.count
+    found: GpuRef = by(places, b, turn, built.points, built.starts, built.world)
+    return found
 
 
 def _ids(ids: Any, size: int) -> NDArray[np.int64]:

@@ -31,8 +31,8 @@ def bucket(x: Any, y: Any, z: Any, world: Any, size: Any) -> Any:
 @jit
 def keyed(p: Any, world: Any, key: Any, index: Any, size: Any) -> None:
     """The bucket of each point, and its number."""
-    for i in range(p.shape[1]):
-        x, y, z = cell(p[0, i], 0, world), cell(p[1, i], 1, world), cell(p[2, i], 2, world)
+    for i in range(p.shape[0]):
+        x, y, z = cell(p[i, 0], 0, world), cell(p[i, 1], 1, world), cell(p[i, 2], 2, world)
         key[i], index[i] = bucket(x, y, z, world, size), i
 
 
@@ -41,7 +41,7 @@ def places(p: Any, order: Any, out: Any) -> None:
     """Points in the order of their buckets."""
     for axis in range(3):
         for i in range(order.shape[0]):
-            out[axis, i] = p[axis, order[i]]
+            out[axis, i] = p[order[i], axis]
 
 
 @jit_inlined
@@ -171,11 +171,12 @@ def search(
     a: Any, b: Any, i: Any, points: Any, order: Any, starts: Any, world: Any, mode: Any, at: Any, rows: Any,
     distances: Any,
 ) -> Any:  # fmt: skip
-    q = (a[0, i], a[1, i], a[2, i])
-    if b.shape[0] == 3:
-        h = (b[0, i], b[1, i], b[2, i])
+    q = (a[i, 0], a[i, 1], a[i, 2])
+    own = i if b.shape[0] > 1 else 0
+    if b.shape[1] == 3:
+        h = (b[own, 0], b[own, 1], b[own, 2])
         return walk(q, q, h, h, -1.0, points, order, starts, world, mode, at, 0, rows, distances)[0]
-    r = b[0, i]
+    r = b[own, 0]
     low, high = reached(q, r)
     return walk(q, low, high, q, r * r, points, order, starts, world, mode, at, 0, rows, distances)[0]
 
@@ -183,13 +184,13 @@ def search(
 @jit
 def visits(a: Any, world: Any, size: Any) -> Any:
     """Searches in the order of the cells of their places, so that consecutive ones look at the same points."""
-    m = a.shape[1]
+    m = a.shape[0]
     order = np.arange(m)
     if size > 4 * m:
         return order
     key, starts = np.zeros(m, np.int64), np.zeros(size + 1, np.int64)
     for i in range(m):
-        key[i] = bucket(cell(a[0, i], 0, world), cell(a[1, i], 1, world), cell(a[2, i], 2, world), world, size)
+        key[i] = bucket(cell(a[i, 0], 0, world), cell(a[i, 1], 1, world), cell(a[i, 2], 2, world), world, size)
         starts[key[i] + 1] += 1
     for b in range(size):
         starts[b + 1] += starts[b]
@@ -240,7 +241,7 @@ def nearest_of(
     n = points.shape[1]
     for at in range(begin, end):
         i = turn[at]
-        q = (a[0, i], a[1, i], a[2, i])
+        q = (a[i, 0], a[i, 1], a[i, 2])
         r, found, whole = first, 0, False
         while not whole and found < min(k, n):
             low, high = reached(q, r)

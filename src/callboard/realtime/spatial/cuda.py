@@ -1,9 +1,10 @@
 """The kernels of a spatial index in CUDA; see :mod:`.plain` for what they compute, and :mod:`.compiled` for how.
 
-They are compiled without fused multiply-add, so that distances have the bits that a CPU's have.
+They are compiled without fused multiply-add, so that distances have the bits that a CPU's have. Threads take searches
+in the order ``turn``, in which those of a warp look at the same points, or in their own where it is empty.
 """
 
-__all__ = ["COUNT", "FILL", "KEYED", "MOVED", "NEAREST", "PLACES"]
+__all__ = ["COUNT", "FILL", "KEYED", "MOVED", "NEAR", "NEAREST", "PLACES"]
 
 HELPERS = r"""
 #ifndef INFINITY
@@ -25,8 +26,8 @@ KEYED = (
 extern "C" __global__ void keyed(const double *p, const double *world, unsigned *key, int *index, int n, int size) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    const long long m = n;
-    key[i] = bucket(cell(p[i], 0, world), cell(p[m + i], 1, world), cell(p[2 * m + i], 2, world), world, size);
+    const double *q = p + 3ll * i;
+    key[i] = bucket(cell(q[0], 0, world), cell(q[1], 1, world), cell(q[2], 2, world), world, size);
     index[i] = i;
 }
 """
@@ -36,30 +37,21 @@ PLACES = r"""
 extern "C" __global__ void places(const double *p, const int *order, double *out, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    for (int axis = 0; axis < 3; ++axis) out[(long long)axis * n + i] = p[(long long)axis * n + order[i]];
+    for (int axis = 0; axis < 3; ++axis) out[(long long)axis * n + i] = p[3ll * order[i] + axis];
 }
 """
 
 MOVED = r"""
-extern "C" __global__ void moved(double *p, const int *which, const double *to, int n, int k) {
+extern "C" __global__ void moved(double *p, const int *which, const double *to, int k) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k) return;
-    for (int axis = 0; axis < 3; ++axis) p[(long long)axis * n + which[i]] = to[(long long)axis * k + i];
+    for (int axis = 0; axis < 3; ++axis) p[3ll * which[i] + axis] = to[3ll * i + axis];
 }
 """
 
-SEARCH = (
+RANGES = (
     HELPERS
     + r"""
-struct Search {
-    double q[3], h[3], r2;
-    const double *points, *world;
-    const int *order, *starts;
-    int n, size, mode, k, found;
-    int *rows;
-    double *distances;
-};
-
 __device__ void extent(double low, double high, int axis, const double *world, long long &first, long long &last) {
     double a = floor((low - world[axis]) * world[3 + axis]), b = floor((high - world[axis]) * world[3 + axis]);
     const double many = world[6 + axis];
@@ -72,6 +64,24 @@ __device__ void extent(double low, double high, int axis, const double *world, l
     first = (long long)a;
     last = (long long)b;
 }
+
+__device__ int taken(const int *turn, int t, int i) {
+    return t ? turn[i] : i;
+}
+"""
+)
+
+SEARCH = (
+    RANGES
+    + r"""
+struct Search {
+    double q[3], h[3], r2;
+    const double *points, *world;
+    const int *order, *starts;
+    int n, size, mode, k, found;
+    int *rows;
+    double *distances;
+};
 
 __device__ int wrapped(long long c, int axis, const double *world) {
     if (!(world[9 + axis] > 0.0)) return (int)c;
@@ -170,14 +180,60 @@ __device__ bool around(Search &s, double r) {
     return walk(s, low, high);
 }
 
-__device__ void begin(Search &s, int i, const double *a, const double *b, int m, int h) {
+__device__ void begin(Search &s, int i, const double *a, const double *b, int w, int h) {
+    const double *far = b + (w == 1 ? 0 : (long long)i * h);
     for (int axis = 0; axis < 3; ++axis) {
-        s.q[axis] = a[(long long)axis * m + i];
-        s.h[axis] = h == 3 ? b[(long long)axis * m + i] : 0.0;
+        s.q[axis] = a[3ll * i + axis];
+        s.h[axis] = h == 3 ? far[axis] : 0.0;
     }
     s.r2 = -1.0;
     if (h == 3) walk(s, s.q, s.h);
-    else around(s, b[i]);
+    else around(s, far[0]);
+}
+"""
+)
+
+NEAR = (
+    RANGES
+    + r"""
+__device__ int counted(double x, double y, double z, double r2, const double *points, int n, int begin, int end) {
+    const double *px = points, *py = points + n, *pz = points + 2ll * n;
+    int found = 0;
+#pragma unroll 4
+    for (int j = begin; j < end; ++j) {
+        const double dx = px[j] - x, dy = py[j] - y, dz = pz[j] - z;
+        found += dx * dx + dy * dy + dz * dz <= r2;
+    }
+    return found;
+}
+
+extern "C" __global__ void near(
+    const double *a, const double *b, const int *turn, const double *points, const int *starts, const double *world,
+    long long *counts, int m, int w, int t, int n
+) {
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= m) return;
+    const int i = taken(turn, t, k);
+    const double x = a[3ll * i], y = a[3ll * i + 1], z = a[3ll * i + 2], r = b[w == 1 ? 0 : i];
+    const double q[3] = {x, y, z};
+    long long first[3], last[3];
+    for (int axis = 0; axis < 3; ++axis) {
+        const double reach = r + 1e-12 * (fabs(q[axis]) + r);
+        extent(q[axis] - reach, q[axis] + reach, axis, world, first[axis], last[axis]);
+    }
+    int found = 0;
+    if ((double)(last[1] - first[1] + 1) * (double)(last[2] - first[2] + 1) > n) {
+        found = counted(x, y, z, r * r, points, n, 0, n);
+    } else {
+        const int wide = (int)world[6], high = (int)world[7], length = (int)(last[0] - first[0]) + 1;
+        for (int v = (int)first[2]; v <= (int)last[2]; ++v) {
+            for (int u = (int)first[1]; u <= (int)last[1]; ++u) {
+                const int *start = starts + (v * high + u) * wide + (int)first[0];
+                found += counted(x, y, z, r * r, points, n, start[0], start[length]);
+            }
+        }
+    }
+    counts[i] = found;
 }
 """
 )
@@ -186,13 +242,14 @@ COUNT = (
     SEARCH
     + r"""
 extern "C" __global__ void count(
-    const double *a, const double *b, const double *points, const int *starts, const double *world, int *counts, int m,
-    int h, int n, int s
+    const double *a, const double *b, const int *turn, const double *points, const int *starts, const double *world,
+    long long *counts, int m, int w, int h, int t, int n, int s
 ) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= m) return;
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= m) return;
+    const int i = taken(turn, t, k);
     Search one = {{}, {}, 0.0, points, world, 0, starts, n, s - 1, 0, 0, 0, 0, 0};
-    begin(one, i, a, b, m, h);
+    begin(one, i, a, b, w, h);
     counts[i] = one.found;
 }
 """
@@ -202,15 +259,17 @@ FILL = (
     SEARCH
     + r"""
 extern "C" __global__ void fill(
-    const double *a, const double *b, const double *points, const int *order, const int *starts, const double *world,
-    const long long *offsets, int *rows, double *distances, int m, int h, int n, int s
+    const double *a, const double *b, const int *turn, const double *points, const int *order, const int *starts,
+    const double *world, const long long *offsets, int *rows, double *distances, int m, int w, int h, int t, int n,
+    int s
 ) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= m) return;
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= m) return;
+    const int i = taken(turn, t, k);
     Search one = {
         {}, {}, 0.0, points, world, order, starts, n, s - 1, 1, 0, 0, rows + offsets[i], distances + offsets[i]
     };
-    begin(one, i, a, b, m, h);
+    begin(one, i, a, b, w, h);
 }
 """
 )
@@ -219,13 +278,14 @@ NEAREST = (
     SEARCH
     + r"""
 extern "C" __global__ void nearest(
-    const double *a, const double *points, const int *order, const int *starts, const double *world, int *rows,
-    double *distances, int m, int n, int s, int k, double first
+    const double *a, const int *turn, const double *points, const int *order, const int *starts, const double *world,
+    int *rows, double *distances, int m, int t, int n, int s, int k, double first
 ) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= m) return;
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= m) return;
+    const int i = taken(turn, t, at);
     Search one = {
-        {a[i], a[(long long)m + i], a[2ll * m + i]}, {}, 0.0, points, world, order, starts, n, s - 1, 2, k, 0,
+        {a[3ll * i], a[3ll * i + 1], a[3ll * i + 2]}, {}, 0.0, points, world, order, starts, n, s - 1, 2, k, 0,
         rows + (long long)i * k, distances + (long long)i * k
     };
     const int most = k < n ? k : n;

@@ -1,7 +1,7 @@
 """Searches in a grid with NumPy.
 
 Points are sorted by the bucket of their cell; ``starts`` says where each bucket begins. A search is for the points
-within ``b[0]`` of ``a``, or in the box from ``a`` to ``b`` (three rows). Where it covers more cells than there are
+within ``b`` of ``a``, or in the box from ``a`` to ``b`` (three columns). Where it covers more cells than there are
 points, all points are looked at instead. Results are in the order of cells, and of points within a cell.
 """
 
@@ -29,13 +29,13 @@ def buckets(place: Any, world: Any, size: int) -> Any:
 
 def keyed(p: Any, world: Any, key: Any, index: Any, size: int) -> None:
     """The bucket of each point, and its number."""
-    key[...] = buckets(cells(p, world), world, size)
+    key[...] = buckets(cells(p.T, world), world, size)
     index[...] = np.arange(len(key))
 
 
 def places(p: Any, order: Any, out: Any) -> None:
     """Points in the order of their buckets."""
-    out[...] = p[:, order]
+    out[...] = p[order].T
 
 
 def ranges(low: Any, high: Any, world: Any) -> Any:
@@ -54,6 +54,11 @@ def bounds(a: Any, b: Any) -> Any:
         return a, b
     reach = b + 1e-12 * (np.abs(a) + b)
     return a - reach, a + reach
+
+
+def columns(a: Any, b: Any) -> Any:
+    """Searches with an axis in each row; ``b`` for each of them."""
+    return a.T, np.broadcast_to(b, (len(a), b.shape[1])).T
 
 
 def pairs(a: Any, b: Any, points: Any, starts: Any, world: Any) -> Any:
@@ -101,6 +106,7 @@ def hits(a: Any, b: Any, p: Any, period: Any) -> Any:
 
 def count(a: Any, b: Any, points: Any, starts: Any, world: Any, counts: Any) -> None:
     """How many results each search has."""
+    a, b = columns(a, b)
     counts[...] = np.bincount(pairs(a, b, points, starts, world)[0], minlength=len(counts))
 
 
@@ -108,6 +114,7 @@ def fill(
     a: Any, b: Any, points: Any, order: Any, starts: Any, world: Any, offsets: Any, rows: Any, distances: Any
 ) -> None:
     """The results of all searches, one after the other."""
+    a, b = columns(a, b)
     _, place, d2, _ = pairs(a, b, points, starts, world)
     rows[...], distances[...] = order[place], np.sqrt(d2)
 
@@ -116,7 +123,7 @@ def nearest(
     a: Any, points: Any, order: Any, starts: Any, world: Any, first: float, rows: Any, distances: Any
 ) -> None:  # fmt: skip
     """The nearest points of each place by distance, then by number; -1 and infinity where there are no more."""
-    k = rows.shape[1]
+    a, k = a.T, rows.shape[1]
     rows[...], distances[...] = -1, np.inf
     left, radius = np.arange(a.shape[1]), first
     while len(left):

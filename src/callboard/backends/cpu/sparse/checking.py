@@ -1,7 +1,8 @@
 """Checks of the contents of a sparse matrix: for ``Check``, and before any other op reads them.
 
 NumPy and SciPy's routines below its constructors read and write memory of others where an index points out of a matrix.
-The look before an op reads each index once, and counts only when it has seen that something is wrong.
+The look before an op reads each index once, and counts only when it has seen that something is wrong. A product by
+rows has its threads look at the indices of the rows that they multiply.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from callboard.kernel.sparse import AnyRef
 from callboard.kernel.sparse.checks import faults_text
 from callboard.kernel.sparse.results import stored_block
 
-__all__ = ["check", "sound"]
+__all__ = ["check", "sound", "sound_by_parts"]
 
 Array = np.ndarray[Any, Any]
 Counts = tuple[int, int, int, int, int]
@@ -45,9 +46,7 @@ def sound(op: "Op[Any, Any]", name: str) -> Arrays:
     They raise ``ShapeError``, with the text of ``Check``, where they do not: the caller's mistake, not the library's.
     """
     a: AnyRef = getattr(op, name)
-    arrays, tag, any_order = arrays_of(a), type(op).__struct_config__.tag, isinstance(op, sparse.Sort)
-    rows, cols = _extents(a)
-    extent = rows if isinstance(a, sparse.CscRef) else cols
+    arrays, any_order, extent = arrays_of(a), isinstance(op, sparse.Sort), _reach(a)
 
     def holds(parts: "list[Array]") -> bool:
         values, first, *second = parts
@@ -55,17 +54,50 @@ def sound(op: "Op[Any, Any]", name: str) -> Arrays:
             return _within(first + 1, extent + 1) if a.padded else _within(first, extent)
         if not isinstance(a, sparse.CooRef):
             return _rises(second[0], values.shape[0]) and _within(first, extent)
-        return _within(second[0], cols) and _within(first, rows) and (any_order or _never_falls(first))
+        return _within(second[0], a.shape[1]) and _within(first, extent) and (any_order or _never_falls(first))
 
     def looked_at(addresses: Sequence[int]) -> "list[Array]":
         parts = arrays(addresses)
         if not holds(parts):
-            pointers, first, second, falls, order = _counts(a, parts, None)
-            counts = (pointers, first, second, 0 if any_order else falls, order)
-            raise ShapeError(f"{tag}: {name}: {faults_text(a, counts)}")
+            raise _refused(op, name, parts, any_order)
         return parts
 
     return looked_at
+
+
+def sound_by_parts(op: "Op[Any, Any]", name: str) -> tuple[Arrays, Callable[["list[Array]", int, int], None]]:
+    """As :func:`sound`, for a matrix with pointers: its arrays, and a look at some of its indices before their use.
+
+    The arrays are those of a matrix but for the indices. ``look(parts, first, last)`` raises ``ShapeError`` if the
+    matrix has a wrong one from entry ``first`` on, before entry ``last``.
+    """
+    a: AnyRef = getattr(op, name)
+    arrays, extent = arrays_of(a), _reach(a)
+
+    def pointed(addresses: Sequence[int]) -> "list[Array]":
+        parts = arrays(addresses)
+        if not _rises(parts[2], parts[0].shape[0]):
+            raise _refused(op, name, parts)
+        return parts
+
+    def look(parts: "list[Array]", first: int, last: int) -> None:
+        if not _within(parts[1][first:last], extent):
+            raise _refused(op, name, parts)
+
+    return pointed, look
+
+
+def _refused(op: "Op[Any, Any]", name: str, parts: "list[Array]", any_order: bool = False) -> ShapeError:
+    a: AnyRef = getattr(op, name)
+    pointers, first, second, falls, order = _counts(a, parts, None)
+    counts = (pointers, first, second, 0 if any_order else falls, order)
+    return ShapeError(f"{type(op).__struct_config__.tag}: {name}: {faults_text(a, counts)}")
+
+
+def _reach(a: AnyRef) -> int:
+    """What the first array of indices must be below."""
+    rows, cols = _extents(a)
+    return rows if isinstance(a, sparse.CscRef | sparse.CooRef) else cols
 
 
 def _extents(a: AnyRef) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.scalars import reader
-from callboard.backends.cpu.sparse.checking import sound
+from callboard.backends.cpu.sparse.checking import sound, sound_by_parts
 from callboard.backends.cpu.sparse.found import Found
 from callboard.backends.cpu.sparse.matrices import matrix_of, work_dtype
 from callboard.backends.cpu.sparse.rows import Rows
@@ -67,25 +67,31 @@ def _vector_product(op: "sparse.SpMv", shared: Rows) -> Callable[[Sequence[int],
         or (op.transpose and op.conj and dtype.is_complex)
     ):
         return None
-    arrays, by_rows = sound(op, "a"), isinstance(op.a, sparse.CsrRef) != op.transpose
     rows, cols = op.a.shape[::-1] if op.transpose else op.a.shape
+    if isinstance(op.a, sparse.CsrRef) == op.transpose:
+        arrays = sound(op, "a")
 
-    def run(a: Sequence[int], x: Any, out: Any) -> None:
-        values, indices, indptr = arrays(a)
+        def by_columns(a: Sequence[int], x: Any, out: Any) -> None:
+            values, indices, indptr = arrays(a)
+            out.fill(0)
+            _sparsetools.csc_matvec(rows, cols, indptr, indices, values, np.ascontiguousarray(x), out)
+
+        return by_columns
+    pointed, look = sound_by_parts(op, "a")
+
+    def by_rows(a: Sequence[int], x: Any, out: Any) -> None:
+        parts = values, indices, indptr = pointed(a)
         x = np.ascontiguousarray(x)
 
         def some(first: int, last: int) -> None:
-            part = out[first:last]
+            part, pointers = out[first:last], indptr[first : last + 1]
+            look(parts, int(pointers[0]), int(pointers[-1]))
             part.fill(0)
-            _sparsetools.csr_matvec(last - first, cols, indptr[first : last + 1], indices, values, x, part)
+            _sparsetools.csr_matvec(last - first, cols, pointers, indices, values, x, part)
 
-        if by_rows:
-            shared.run(some, indptr)
-        else:
-            out.fill(0)
-            _sparsetools.csc_matvec(rows, cols, indptr, indices, values, x, out)
+        shared.run(some, indptr)
 
-    return run
+    return by_rows
 
 
 @plans(sparse.SpGemm, sizes=True)

@@ -36,7 +36,9 @@ class Matrix:
         self.descriptor = self._made()
 
     def point(self, parts: Sequence[int]) -> None:
-        """Give it its arrays: their addresses, in the order of the class."""
+        """Give it its arrays, if it has others: their addresses, in the order of the class."""
+        if self._parts == (parts := tuple(parts)):
+            return
         library, made = self._cusparse.library, self.descriptor
         if isinstance(self._a, sparse.CooRef):
             library.coo_set_pointers(made, parts[1], parts[2], parts[0])
@@ -44,9 +46,9 @@ class Matrix:
             library.csr_set_pointers(made, parts[2], parts[1], parts[0])
         elif isinstance(self._a, sparse.CscRef):
             library.csc_set_pointers(made, parts[2], parts[1], parts[0])
-        elif self._parts != tuple(parts):
+        self._parts = parts
+        if isinstance(self._a, sparse.BsrRef | sparse.BlockedEllRef):
             self.close()
-            self._parts = tuple(parts)
             self.descriptor = self._made()
 
     def close(self) -> None:

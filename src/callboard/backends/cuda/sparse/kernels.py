@@ -18,6 +18,7 @@ __all__ = [
     "ListArgs",
     "OrderArgs",
     "ProductArgs",
+    "RowArgs",
     "SparseArgs",
     "launcher",
     "scan_blocks",
@@ -96,6 +97,18 @@ class ProductArgs(ctypes.Structure):
         *((name, c_int64) for name in ("lines", "down", "across", "most", "entries", "cols", "terms")),
         *((name, c_int64) for name in ("a_row", "a_col", "b_row", "b_col", "out_row", "out_col")),
         ("ell", c_int),
+    )
+
+
+class RowArgs(ctypes.Structure):
+    """``RowArgs`` of the kernels."""
+
+    source = "sparse_rows"
+    _fields_ = (
+        *((name, c_void_p) for name in ("values", "indices", "pointers", "x", "out", "rows", "sums")),
+        ("alpha", Factor),
+        ("beta", Factor),
+        *((name, c_int64) for name in ("lines", "entries", "blocks")),
     )
 
 

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.blas.scalars import factor_of, pointers
 from callboard.backends.cuda.copies import Copier, copier
+from callboard.backends.cuda.launching import THREADS, kernel_launcher
 from callboard.backends.cuda.sparse.cusparse import CODES, Cusparse, compute_dtype
 from callboard.backends.cuda.sparse.descriptors import Matrix, by_rows, dense
-from callboard.backends.cuda.sparse.kernels import WARP, Factor, ProductArgs, launcher
+from callboard.backends.cuda.sparse.kernels import WARP, Factor, ProductArgs, RowArgs, launcher
 from callboard.core.backend import Memory
 from callboard.core.layout import Layout
 from callboard.core.library import plans
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.sparse.library import CudaSparse
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["BlockProduct", "DenseProduct", "dense_product", "why_not"]
+__all__ = ["BlockProduct", "DenseProduct", "RowProduct", "dense_product", "why_not"]
 
 Product = sparse.SpMv | sparse.SpMm
 REPEATABLE: dict[tuple[type[Any], type[Any]], int] = {
@@ -32,6 +33,11 @@ REPEATABLE: dict[tuple[type[Any], type[Any]], int] = {
 transposed."""
 ELL_CORES = ("f16", "bf16", "f64")
 """Dtypes that cuSPARSE multiplies by blocked-ELL matrices at full precision; it rounds f32 to TF32."""
+ITEMS = 9 * THREADS
+"""Rows and entries of a block in a product by rows (``ITEMS``)."""
+ROW_DTYPES = ("f32", "f64", "c64", "c128")
+FEW_ENTRIES = 1 << 22
+"""Beyond this cuSPARSE is faster (H200: 83 µs for 10 million entries of f32, ours 88; 23 and 21 µs for 2 million)."""
 TILE, TILE_COLS = 4, 32
 """Rows and columns that a thread of the kernels has in a product (``SIDE``), and how many columns suffice."""
 
@@ -57,9 +63,11 @@ def why_not(op: Product) -> str | None:
 
 
 @plans(sparse.SpMm, sparse.SpMv, refuses=why_not)
-def dense_product(library: "CudaSparse", op: Product) -> "DenseProduct | BlockProduct":
-    """The plan of a product: cuSPARSE's, or a custom kernel for blocks that it does not take."""
+def dense_product(library: "CudaSparse", op: Product) -> "DenseProduct | BlockProduct | RowProduct":
+    """The plan of a product: cuSPARSE's, or custom kernels where they are faster, and for blocks it does not take."""
     a = op.a
+    if isinstance(op, sparse.SpMv) and _by_rows(op):
+        return RowProduct(library.cusparse, library.maker, op)
     if isinstance(a, sparse.BsrRef):
         down, across = a.block
         ours = down != across or (down == 1 and isinstance(op, sparse.SpMv))
@@ -69,6 +77,17 @@ def dense_product(library: "CudaSparse", op: Product) -> "DenseProduct | BlockPr
     else:
         ours = False
     return BlockProduct(library.cusparse, op) if ours else DenseProduct(library.cusparse, library.maker, op)
+
+
+def _by_rows(op: "sparse.SpMv") -> bool:
+    """True if the pointers are those of the result's elements, and a product by :class:`RowProduct` is the faster."""
+    a = op.a
+    if a.nnz > FEW_ENTRIES and not op.deterministic:
+        return False
+    if not isinstance(a, sparse.CsrRef | sparse.CscRef) or isinstance(a, sparse.CscRef) is not op.transpose:
+        return False
+    conjugated = op.conj and a.values.dtype.is_complex
+    return a.values.dtype.name in ROW_DTYPES and not conjugated
 
 
 def _operands(op: Product) -> "tuple[Operand, Operand | None, Layout]":
@@ -153,6 +172,7 @@ class DenseProduct:
         self._name = "sp_mv" if vector else "sp_mm"
         self._operations = (operation,) if vector else (operation, of_b)
         self._right, self._result, self._algorithm = right, result, algorithm
+        self._b = self._out = dummy
         at_factor = maker.question(isinstance(a, sparse.BlockedEllRef))
         matrix = self._matrix.descriptor if self._matrix is not None else self._descriptor(())
         size = maker.call(
@@ -175,8 +195,12 @@ class DenseProduct:
         self._addend.bring(stream.native, c, out, beta)
         at_alpha, at_beta = self._factors(alpha, beta)
         matrix = self._descriptor(a)
-        self._set_values(self._right, b)
-        self._set_values(self._result, out)
+        if b != self._b:
+            self._set_values(self._right, b)
+            self._b = b
+        if out != self._out:
+            self._set_values(self._result, out)
+            self._out = out
         cusparse.call(
             self._name, *self._operations, at_alpha, matrix, self._right, at_beta, self._result, self._compute,
             self._algorithm, self._scratch,
@@ -244,3 +268,46 @@ class BlockProduct:
         for (factor, put), value in zip(self._put, (alpha, beta), strict=True):
             put(factor, value)
         self._run(stream.native)
+
+
+class RowProduct:
+    """A plan of ``SpMv`` that adds up rows as they lie, the same number of entries and rows in each block of threads.
+
+    cuSPARSE looks up in each call where its blocks begin, in kernels of their own.
+    """
+
+    def __init__(self, cusparse: Cusparse, maker: Cusparse, op: "sparse.SpMv") -> None:
+        _, _, out = _operands(op)
+        a = op.a
+        assert isinstance(a, sparse.CsrRef | sparse.CscRef)
+        self._addend = Addend(cusparse, op)
+        args = self._args = RowArgs()
+        args.lines, args.entries = out.size, a.nnz
+        args.blocks = -(-(out.size + a.nnz) // ITEMS)
+        at = maker.scratch(max(32 * args.blocks, 1))
+        args.sums, args.rows = at, at + 16 * args.blocks
+        self._put = [(args.alpha, Factor.setter(op.alpha)), (args.beta, Factor.setter(op.beta))]
+        self._given: tuple[Any, ...] = ()
+        name, source = a.values.dtype.name, f"{args.source}-{index_of(a).name}"
+        driver, kernels = cusparse.driver, cusparse.device.kernels
+        self._run = [
+            kernel_launcher(driver, kernels.get(source, f"{kernel}_{name}"), blocks, (THREADS, 1), args)
+            for kernel, blocks in (("sum", args.blocks), ("add", -(-args.blocks * WARP // THREADS)))[: args.blocks]
+        ]  # nothing goes on from a lone block
+
+    def __call__(
+        self, stream: "CudaStream", a: Sequence[int], b: int, out: int, c: int | None, alpha: Any, beta: Any
+    ) -> None:
+        """Enqueue it."""
+        args = self._args
+        self._addend.bring(stream.native, c, out, beta)
+        args.out = out
+        given = (*a, b, alpha, beta)
+        if given != self._given or not alpha:  # 0 equals -0
+            self._given = given
+            args.values, args.indices, args.pointers = a
+            args.x = b
+            for (factor, put), value in zip(self._put, (alpha, beta), strict=True):
+                put(factor, value)
+        for run in self._run:
+            run(stream.native)
