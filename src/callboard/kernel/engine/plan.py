@@ -179,6 +179,8 @@ class EnginePlan:
         lines += [f"opset {self.opset}, {len(self.model.graph.nodes)} nodes, {len(self.data)} bytes"]
         if self.runner is not None:
             lines += [f"{self.runner.folded} nodes were computed when the plan was built"]
+            if joined := self.runner.joined:
+                lines += [f"steps of several nodes: {', '.join(f'{n} {op}' for op, n in sorted(joined.items()))}"]
         lines += [f"input  {port}{self.profiles.get(port.name, '')}" for port in self.inputs]
         lines += [f"output {port}" for port in self.outputs]
         if self.refittable:

@@ -304,14 +304,18 @@ def layer_normalization(
     for w, what in ((scale, "Scale"), (bias, "B")):
         if w is not None:
             t.fits(w, what, shape)
-    weights = [None if w is None else t.xp(w).broadcast_to(w, shape) for w in (scale, bias)]
     return t.dnn.layer_norm(
         t.ref(x),
-        scale=t.ref(weights[0]),
-        bias=None if weights[1] is None else t.ref(weights[1]),
+        scale=_widened(t, scale, shape),
+        bias=None if bias is None else _widened(t, bias, shape),
         axes=axes,
         epsilon=epsilon,
     )
+
+
+def _widened(t: Tools, w: Value, shape: tuple[int, ...]) -> Value:
+    """A weight of a norm in the shape of what is normalised; one that has it stays the constant that it is."""
+    return t.ref(w if tuple(w.shape) == shape else t.xp(w).broadcast_to(w, shape))
 
 
 def _layer_statistics(t: Tools, x: Value, scale: Value, bias: Value, axis: int, epsilon: float) -> tuple[Value, ...]:
@@ -331,8 +335,9 @@ def rms_normalization(
     t: Tools, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
     axes = x.ndim - t.axis(axis, x.ndim)
-    wide = t.xp(scale).broadcast_to(scale, tuple(x.shape[x.ndim - axes :]))
-    return t.dnn.rms_norm(t.ref(x), scale=t.ref(wide), axes=axes, epsilon=epsilon)
+    return t.dnn.rms_norm(
+        t.ref(x), scale=_widened(t, scale, tuple(x.shape[x.ndim - axes :])), axes=axes, epsilon=epsilon
+    )
 
 
 @operator("LRN", since=1)

@@ -1,7 +1,9 @@
 """What the functions of operators use: arrays of the host or the device, and the libraries of the device."""
 
+import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +13,8 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
 from callboard.kernel.array import Cast
+from callboard.kernel.attention.api import AttentionApi
+from callboard.kernel.blas_lt.api import BlasLtApi
 from callboard.kernel.dnn.api import DnnApi
 from callboard.kernel.elementwise.api import ElementwiseApi
 from callboard.kernel.elementwise.shapes import broadcast
@@ -145,12 +149,15 @@ class Tools:
         self._here: dict[Any, Any] = {}
         self._placed: dict[int, Any] = {}
         """Host arrays that are on the device as they are large, by the identity of their refs."""
+        self._made: dict[Any, Any] = {}
         self._constants: dict[Any, Any] = {}
         self._lasting: frozenset[int] = frozenset()
         if submit is not None:
             assert put is not None
             self._dnn: Any = DnnApi(submit, put)
             self._elementwise: Any = ElementwiseApi(submit, put)
+            self.blas_lt: Any = BlasLtApi(submit, put)
+            self.attention: Any = AttentionApi(submit, put)
 
     def submit(self, message: Any) -> Any:
         """Submit a message."""
@@ -225,6 +232,19 @@ class Tools:
         """
         self._constants, self._lasting = constants, lasting
 
+    def once(self, key: Any, source: Value, make: Callable[[], Any]) -> Any:
+        """What is made of a value, once in an execution.
+
+        Args:
+            key: Names what is made; has the identity of ``source``.
+            source: The value.
+            make: Makes it.
+        """
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make(), source  # which keeps its identity
+        return found[0]
+
     def both(self, *values: Value) -> tuple[Any, tuple[Any, ...]]:
         """The namespace of arrays, and the values in it: NumPy if all are on the host, else the device's."""
         if all(not isinstance(value, Operand) for value in values):
@@ -275,7 +295,7 @@ class Tools:
         return self.both(*values)
 
     def map(self, expression: str, **values: Value) -> Any:
-        """``dev.elementwise.map`` of arrays and numbers."""
+        """``dev.elementwise.map`` of arrays and numbers; as the functions of ``dev.xp``, a part of what reads it."""
         if self._submit is None:
             raise HostOnly
         named = {
@@ -285,7 +305,10 @@ class Tools:
         arrays = [each for each in named.values() if isinstance(each, Operand)]
         if (shape := broadcast([each.shape for each in arrays])) is not None:
             self.sized(shape, *arrays)
-        return self._elementwise.map(expression, **named)
+        if not arrays:
+            return self._elementwise.map(expression, **named)
+        order = sorted(named, key=lambda name: _place(expression, name))
+        return arrays[0]._port.services.xp._apply(expression, **{name: named[name] for name in order})
 
     def host(self, value: Value, what: str) -> "np.ndarray[Any, Any]":
         """A value that shapes depend on, and that therefore must be known before the execution.
@@ -369,6 +392,14 @@ class Tools:
     def misfit(self, why: str) -> InputRefused:
         """The error of an operator that has no result for these values or shapes."""
         return InputRefused(f"{self.title}: {why}")
+
+
+@functools.lru_cache(maxsize=256)
+def _place(expression: str, name: str) -> int:
+    """Where a name first appears in an expression."""
+    found = re.search(rf"\b{name}\b", expression)
+    assert found is not None, f"{name} is not in {expression}"
+    return found.start()
 
 
 def is_float(value: Value) -> bool:
