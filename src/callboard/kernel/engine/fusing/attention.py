@@ -7,7 +7,7 @@ from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.fusing.linear import FLOATS
 from callboard.kernel.engine.mapped.tools import Tools, Value, name_of
 
-__all__ = ["attention"]
+__all__ = ["attended", "attention"]
 
 LOWEST = {"f16": -65504.0, "bf16": -3.3e38}
 """The smallest number of halves: a mask that is no infinity does not become one."""
@@ -27,29 +27,38 @@ def attention(
         flat, whole: Two shapes by way of which the last axes of ``k`` are exchanged; None: ``k`` is as above.
         scale: Factor of the products.
     """
-    if not all(isinstance(x, Operand) and x.ndim == 4 and 0 not in x.shape for x in (q, k, v)):
+    if not all(isinstance(x, Operand) and x.ndim == 4 for x in (q, k, v)):
         return None
-    dtype = name_of(q)
-    if dtype not in FLOATS or name_of(k) != dtype or name_of(v) != dtype:
-        return None
-    batch, heads, queries, size = q.shape
     if flat is None or whole is None:
         k = t.xp(k).matrix_transpose(k)
     elif not _exchanges(k.shape, flat, whole):
         return None
-    keys = k.shape[2]
-    if k.shape != (batch, heads, keys, size) or v.shape[:3] != (batch, heads, keys):
+    return attended(t, q, k, v, mask, scale=scale) if q.shape[1] == k.shape[1] else None
+
+
+def attended(t: Tools, q: Value, k: Value, v: Value, mask: Value = None, *, scale: float, **more: Any) -> Value | None:
+    """As :func:`attention`, with ``k`` as ``[batch, heads, keys, size]``, whose heads may serve several of ``q`` each.
+
+    Args:
+        t, q, k, v, mask, scale: See there.
+        more: Settings of ``dev.attention.forward``.
+    """
+    if not all(isinstance(x, Operand) and x.ndim == 4 and 0 not in x.shape for x in (q, k, v)):
         return None
-    given = (q, k, v)
-    if any(x.shape[3] > 1 and x.strides[3] != 1 for x in given):
+    dtype, (batch, heads, queries, size), keys = name_of(q), q.shape, k.shape[2]
+    if dtype not in FLOATS or name_of(k) != dtype or name_of(v) != dtype or heads % k.shape[1]:
+        return None
+    if k.shape != (batch, k.shape[1], keys, size) or v.shape[:3] != k.shape[:3]:
+        return None
+    if any(x.shape[3] > 1 and x.strides[3] != 1 for x in (q, k, v)):
         return None
     bias = None
     if mask is not None:
         bias = _bias(t, mask, (batch, heads, queries, keys), dtype)
         if bias is None:
             return None
-    rows = [t.xp(x).permute_dims(x, (0, 2, 1, 3)) for x in given]
-    found = t.attention.forward(*rows, bias=bias, softmax_scale=scale).out
+    rows = [t.xp(x).permute_dims(x, (0, 2, 1, 3)) for x in (q, k, v)]
+    found = t.attention.forward(*rows, bias=bias, softmax_scale=scale, **more).out
     return t.xp(found).permute_dims(found, (0, 2, 1, 3))
 
 

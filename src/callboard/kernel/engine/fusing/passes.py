@@ -12,9 +12,7 @@ __all__ = ["fused"]
 PASSES: Sequence[Callable[[View], list[Step]]] = (products, attentions, side_by_side)
 
 
-def fused(
-    steps: list[Step], outputs: Sequence[str], constants: dict[str, Any], matrices: frozenset[str]
-) -> list[Step]:
+def fused(steps: list[Step], outputs: Sequence[str], constants: dict[str, Any], matrices: frozenset[str]) -> list[Step]:
     """The steps, some of them joined; see :class:`View` for the arguments.
 
     Whether one op computes a joined step depends on shapes and dtypes, and is known when it is executed.

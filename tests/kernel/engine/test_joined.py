@@ -1,0 +1,297 @@
+"""Nodes that one op computes: how many ops are left, that results are the same, and where nodes stay apart."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.kernel.engine.models import encoder, model, node
+
+import callboard as cb
+from callboard.core.dtype import as_dtype
+from callboard.kernel.engine.mapped import graph
+from callboard.serve.bundled import minilm_ops
+
+RNG = np.random.default_rng(11)
+W = RNG.standard_normal((6, 5)).astype("f4")
+B = RNG.standard_normal(5).astype("f4")
+X = RNG.standard_normal((2, 3, 6)).astype("f4")
+
+
+@pytest.fixture
+async def dev() -> Any:
+    async with cb.device("cpu") as device:
+        yield device
+
+
+async def ops_of(dev: Any, data: bytes, call: dict[str, Any]) -> Counter[str]:
+    """The ops of an execution."""
+    context = dev.engine.context(await dev.engine.build(data, engine="callboard"), record=dev.record)
+    for _ in range(2):
+        await context(call)
+    (recording,) = context._runner._recordings.values()
+    return Counter(each.op for each in recording.nodes)
+
+
+async def by_nodes(dev: Any, data: bytes, call: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The result node by node."""
+    with monkeypatch.context() as patch:
+        patch.setattr(graph, "fused", lambda steps, *rest: steps)
+        plan = await dev.engine.build(data, engine="callboard")
+    assert not plan.runner.joined
+    return await dev.engine.context(plan)(call).get()
+
+
+def encoded(dtype: str, n: int = 2, m: int = 5) -> dict[str, Any]:
+    mask = np.zeros((n, 1, 1, m), as_dtype(dtype).np)
+    mask[-1, ..., m // 2 :] = -10000.0
+    return {"x": RNG.standard_normal((n, m, 32)).astype(mask.dtype), "mask": mask}
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+async def test_a_layer_has_no_more_ops_than_one_written_by_hand(
+    dev: Any, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = [await ops_of(dev, encoder(n, dtype), encoded(dtype)) for n in (1, 2)]
+    layer = second - first
+    assert layer == {
+        "blas_lt.matmul": 4,
+        "attention.forward": 1,
+        "dnn.layer_norm": 2,
+        "elementwise.map": 1,
+    }
+    assert layer.total() <= await by_hand(dev, dtype, monkeypatch)
+
+
+async def by_hand(dev: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The ops of a layer of MiniLM as the demo has it."""
+    width, kind = minilm_ops.WIDTH, as_dtype(dtype).np
+    names = [f"{part}.{name}" for part in ("attention.self", "attention.output") for name in ("query", "key", "value")]
+    shapes = {name: (width, width) for name in (*names[:3], "attention.output.dense")}
+    shapes |= {"intermediate.dense": (4 * width, width), "output.dense": (width, 4 * width)}
+    layer = {f"{name}.weight": shape for name, shape in shapes.items()}
+    layer |= {f"{name}.bias": shape[:1] for name, shape in shapes.items()}
+    layer |= {
+        f"{part}.LayerNorm.{what}": (width,) for part in ("attention.output", "output") for what in ("weight", "bias")
+    }
+    every = {f"encoder.layer.{i}.{name}": shape for i in range(2) for name, shape in layer.items()}
+    every |= {f"embeddings.{name}_embeddings.weight": (8, width) for name in ("word", "position", "token_type")}
+    every |= {f"embeddings.LayerNorm.{what}": (width,) for what in ("weight", "bias")}
+    weights = {name: dev.put(np.zeros(shape, kind)) for name, shape in every.items()}
+    text = {name: dev.put(array) for name, array in minilm_ops.padded([[1, 2], [3]]).items()}
+    counts = []
+    for layers in (1, 2):
+        monkeypatch.setattr(minilm_ops, "LAYERS", layers)
+        with dev.record() as recording:
+            recording.returns(minilm_ops.encoded(dev, weights, text))
+        counts.append(len(recording.nodes))
+    return counts[1] - counts[0]
+
+
+@pytest.mark.parametrize("dtype, most", [("f32", 1e-5), ("f16", 1e-2), ("bf16", 1e-1)])
+async def test_an_encoder_is_the_same_node_by_node(
+    dev: Any, dtype: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, call = encoder(2, dtype), encoded(dtype)
+    want = (await by_nodes(dev, data, call, monkeypatch)).astype("f8")
+    plan = await dev.engine.build(data, engine="callboard")
+    found = (await dev.engine.context(plan)(call).get()).astype("f8")
+    np.testing.assert_allclose(found, want, atol=most * np.abs(want).max())
+    assert plan.runner.joined == {"attention": 2, "linear": 6, "linear, side by side": 2}
+    assert "steps of several nodes: 2 attention, 6 linear, 2 linear, side by side" in plan.explain()
+
+
+def graph_of(*nodes: tuple[Any, ...], weights: dict[str, Any] | None = None, **inputs: Any) -> bytes:
+    """A model of nodes (operator, inputs, output, attributes); its output is the last one's."""
+    given = [node(op, names, [out], **(rest[0] if rest else {})) for op, names, out, *rest in nodes]
+    ports = {name: ("f32", [f"{name}{at}" for at in range(array.ndim)]) for name, array in inputs.items()}
+    return model(given, ports, {nodes[-1][2]: ("f32", None)}, weights)
+
+
+LINEARS: dict[str, tuple[Any, ...]] = {
+    "bias": (("MatMul", ["x", "w"], "m"), ("Add", ["m", "b"], "y")),
+    "bias before": (("MatMul", ["x", "w"], "m"), ("Add", ["b", "m"], "y")),
+    "residual": (("MatMul", ["x", "w"], "m"), ("Add", ["m", "b"], "a"), ("Add", ["r", "a"], "y")),
+    "residual first": (("MatMul", ["x", "w"], "m"), ("Add", ["m", "r"], "a"), ("Add", ["a", "b"], "y")),
+    "relu": (("MatMul", ["x", "w"], "m"), ("Add", ["m", "b"], "a"), ("Relu", ["a"], "y")),
+    "relu alone": (("MatMul", ["x", "w"], "m"), ("Relu", ["m"], "y")),
+    "gelu": (
+        ("MatMul", ["x", "w"], "m"), ("Add", ["m", "b"], "a"), ("Add", ["a", "r"], "s"),
+        ("Gelu", ["s"], "y", {"approximate": "tanh"}),
+    ),
+}  # fmt: skip
+
+
+def linear_of(case: str, x: Any, r: Any) -> Any:
+    y = x @ W
+    if case != "relu alone":
+        y = y + B
+    if "residual" in case or case == "gelu":
+        y = y + r
+    if case == "gelu":
+        return 0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))
+    return np.maximum(y, 0) if "relu" in case else y
+
+
+@pytest.mark.parametrize("case", LINEARS)
+async def test_sums_and_activations_behind_a_product(dev: Any, case: str) -> None:
+    r = RNG.standard_normal((2, 3, 5)).astype("f4")
+    given = {"x": X, **({"r": r} if "residual" in case or case == "gelu" else {})}
+    data = graph_of(*LINEARS[case], weights={"w": W, "b": B}, **given)
+    np.testing.assert_allclose(
+        await dev.engine.context(await dev.engine.build(data, engine="callboard"))(given).get(),
+        linear_of(case, X, r),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    assert await ops_of(dev, data, given) == {"blas_lt.matmul": 1}
+
+
+async def test_gemms(dev: Any) -> None:
+    data = graph_of(("Gemm", ["x", "w", "b"], "y", {"transB": 1}), weights={"w": W.T.copy(), "b": B}, x=X[0])
+    plan = await dev.engine.build(data, engine="callboard")
+    np.testing.assert_allclose(await dev.engine.context(plan)(x=X[0]).get(), X[0] @ W + B, rtol=1e-5, atol=1e-5)
+    assert await ops_of(dev, data, {"x": X[0]}) == {"blas_lt.matmul": 1}
+
+
+@pytest.mark.parametrize(
+    "b", [np.ones((3, 1), "f4"), np.ones((7, 1, 1, 5), "f4"), np.float32(2)], ids=["column", "wider", "number"]
+)
+async def test_what_is_no_bias_is_added_apart(dev: Any, b: Any) -> None:
+    data = graph_of(("MatMul", ["x", "w"], "m"), ("Add", ["m", "b"], "y"), weights={"w": W, "b": np.asarray(b)}, x=X)
+    plan = await dev.engine.build(data, engine="callboard")
+    np.testing.assert_allclose(await dev.engine.context(plan)(x=X).get(), X @ W + b, rtol=1e-5, atol=1e-5)
+    assert plan.runner.joined == {"linear": 1}
+
+
+async def test_a_product_that_is_read_twice_stays_apart(dev: Any) -> None:
+    nodes = (("MatMul", ["x", "w"], "m"), ("Add", ["m", "b"], "a"), ("Mul", ["a", "m"], "y"))
+    data = graph_of(*nodes, weights={"w": W, "b": B}, x=X)
+    plan = await dev.engine.build(data, engine="callboard")
+    np.testing.assert_allclose(await dev.engine.context(plan)(x=X).get(), (X @ W + B) * (X @ W), rtol=1e-4, atol=1e-4)
+    assert not plan.runner.joined
+
+
+async def test_errors_name_the_node_that_does_not_fit(dev: Any) -> None:
+    data = graph_of(*LINEARS["residual"], weights={"w": W, "b": B}, x=X, r=X)
+    context = dev.engine.context(await dev.engine.build(data, engine="callboard"))
+    with pytest.raises(cb.ShapeError, match=r"node 0 MatMul: .*7"):
+        context(x=np.ones((2, 3, 7), "f4"), r=X)
+    with pytest.raises(cb.ShapeError, match=r"node 2 Add: .*4.*inputs 'x', 'r'"):
+        context(x=X, r=np.ones((2, 3, 4), "f4"))
+
+
+async def test_weights_that_are_replaced_are_used(dev: Any) -> None:
+    data = graph_of(*LINEARS["relu"], weights={"w": W, "b": B}, x=X)
+    plan = await dev.engine.build(data, engine="callboard", refit=True)
+    context = dev.engine.context(plan)
+    for w in (W, 2 * W):
+        plan.refit({"w": w})
+        np.testing.assert_allclose(await context(x=X).get(), np.maximum(X @ w + B, 0), rtol=1e-5, atol=1e-5)
+    assert plan.runner.joined == {"linear": 1}
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+Q, K, V = (RNG.standard_normal((2, 4, n, 8)).astype("f4") for n in (3, 5, 5))
+
+
+def attended(q: Any, k: Any, v: Any, scale: float, mask: Any = 0.0) -> Any:
+    with np.errstate(invalid="ignore"):
+        scores = scale * q @ k.swapaxes(-1, -2) + mask
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        return shares / shares.sum(-1, keepdims=True) @ v
+
+
+def attention(**settings: Any) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
+    """Nodes from ``q``, ``k``, ``v`` and ``mask`` to ``y``, and their constants."""
+    weights: dict[str, Any] = {"c": np.float32(0.25), "zero": np.float32(0.0), "root": np.float32(0.5)}
+    nodes: list[tuple[Any, ...]] = []
+    q, k = "q", "kt"
+    if settings.get("exported"):  # as torch.onnx.export writes the keys
+        weights |= {"flat": np.array([-1, 5, 8]), "whole": np.array([2, 4, 8, 5])}
+        nodes += [("Reshape", ["k", "flat"], "k3"), ("Transpose", ["k3"], "k3t", {"perm": [0, 2, 1]})]
+        nodes += [("Reshape", ["k3t", "whole"], "kt")]
+    else:
+        nodes += [("Transpose", ["k"], "kt", {"perm": [0, 1, 3, 2]})]
+    if settings.get("roots"):
+        nodes += [("Mul", ["q", "root"], "qs"), ("Mul", ["kt", "root"], "ks")]
+        q, k = "qs", "ks"
+    nodes.append(("MatMul", [q, k], "s"))
+    scores = "s"
+    if scaled := settings.get("scaled"):
+        nodes.append((scaled, ["s", "c"], "d"))
+        scores = "d"
+    if settings.get("masked"):
+        nodes.append(("Add", [scores, "mask"], "h"))
+        scores = "h"
+    nodes.append(("Softmax", [scores], "p", {"axis": -1}))
+    shares = "p"
+    if settings.get("guarded"):
+        nodes += [("IsNaN", ["p"], "n"), ("Where", ["n", "zero", "p"], "g")]
+        shares = "g"
+    return [*nodes, ("MatMul", [shares, "v"], "y")], weights
+
+
+@pytest.mark.parametrize(
+    "settings, scale",
+    [
+        ({}, 1.0),
+        ({"scaled": "Mul", "masked": True}, 0.25),
+        ({"scaled": "Div"}, 4.0),
+        ({"roots": True, "masked": True, "exported": True}, 0.25),
+        ({"roots": True, "guarded": True, "masked": True}, 0.25),
+    ],
+    ids=["plain", "scaled and masked", "divided", "exported", "guarded"],
+)
+async def test_attention_is_one_op(dev: Any, settings: dict[str, Any], scale: float) -> None:
+    mask = np.where(RNG.random((2, 1, 3, 5)) < 0.3, np.float32(-1e9), np.float32(0))
+    nodes, weights = attention(**settings)
+    call = {"q": Q, "k": K, "v": V, **({"mask": mask} if "masked" in settings else {})}
+    data = graph_of(*nodes, weights=weights, **call)
+    found = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(call).get()
+    want = attended(Q, K, V, scale, mask if "masked" in settings else 0.0)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    assert (await ops_of(dev, data, call))["attention.forward"] == 1
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (4, 1, 5), (2, 4, 3, 5), (1, 1, 1, 5)])
+async def test_masks_of_every_shape(dev: Any, shape: tuple[int, ...]) -> None:
+    mask = RNG.standard_normal(shape).astype("f4")
+    nodes, weights = attention(masked=True)
+    call = {"q": Q, "k": K, "v": V, "mask": mask}
+    data = graph_of(*nodes, weights=weights, **call)
+    found = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(call).get()
+    np.testing.assert_allclose(found, attended(Q, K, V, 1.0, mask), rtol=1e-5, atol=1e-5)
+    assert (await ops_of(dev, data, call))["attention.forward"] == 1
+
+
+async def test_attention_for_which_there_is_no_op_is_computed_by_nodes(dev: Any) -> None:
+    """A mask that is one number for each query, keys of three axes, and a result that is read twice."""
+    mask = RNG.standard_normal((3, 1)).astype("f4")
+    nodes, weights = attention(masked=True)
+    call = {"q": Q, "k": K, "v": V, "mask": mask}
+    data = graph_of(*nodes, weights=weights, **call)
+    found = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(call).get()
+    np.testing.assert_allclose(found, attended(Q, K, V, 1.0), rtol=1e-4, atol=1e-4)
+    assert (await ops_of(dev, data, call))["attention.forward"] == 0
+    flat = [("MatMul", ["q", "k"], "s"), ("Softmax", ["s"], "p", {"axis": -1}), ("MatMul", ["p", "v"], "y")]
+    call = {"q": Q[0], "k": K[0].swapaxes(1, 2).copy(), "v": V[0]}
+    data = graph_of(*flat, **call)
+    found = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(call).get()
+    np.testing.assert_allclose(found, attended(Q[0], K[0], V[0], 1.0), rtol=1e-4, atol=1e-4)
+    nodes, weights = attention()
+    data = graph_of(*nodes, ("ReduceSum", ["p"], "z"), weights=weights, q=Q, k=K, v=V)
+    plan = await dev.engine.build(data, engine="callboard")
+    assert not plan.runner.joined
+
+
+async def test_shares_of_queries_that_see_nothing_are_0_where_the_model_says_so(dev: Any) -> None:
+    mask = np.zeros((2, 1, 3, 5), "f4")
+    mask[1, :, 2] = -np.inf
+    nodes, weights = attention(masked=True, guarded=True)
+    call = {"q": Q, "k": K, "v": V, "mask": mask}
+    data = graph_of(*nodes, weights=weights, **call)
+    found = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(call).get()
+    np.testing.assert_allclose(found, np.nan_to_num(attended(Q, K, V, 1.0, mask)), rtol=1e-5, atol=1e-5)
