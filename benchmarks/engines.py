@@ -64,6 +64,9 @@ async def subjects(
         "callboard": by_context(device.engine.context(own), refs),
         RECORDED: by_context(device.engine.context(own, record=device.record), refs),
     }
+    if not on_cpu and given.dtype == "f32":
+        plan = await device.engine.build(data, engine="callboard", precision="tf32")
+        found[f"{RECORDED}, TF32"] = by_context(device.engine.context(plan, record=device.record), refs)
     if on_cpu:
         with contextlib.suppress(cb.AccelError):  # it refuses some operators in bf16
             plan = await device.engine.build(data, engine="onnxruntime")

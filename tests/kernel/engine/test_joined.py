@@ -10,6 +10,7 @@ from tests.kernel.engine.models import encoder, model, node
 
 import callboard as cb
 from callboard.core.dtype import as_dtype
+from callboard.kernel.engine.inputs.budget import finished
 from callboard.kernel.engine.mapped import graph
 from callboard.serve.bundled import minilm_ops
 
@@ -68,7 +69,7 @@ async def by_hand(dev: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """The ops of a layer of MiniLM as the demo has it."""
     width, kind = minilm_ops.WIDTH, as_dtype(dtype).np
     names = [f"{part}.{name}" for part in ("attention.self", "attention.output") for name in ("query", "key", "value")]
-    shapes = {name: (width, width) for name in (*names[:3], "attention.output.dense")}
+    shapes = dict.fromkeys((*names[:3], "attention.output.dense"), (width, width))
     shapes |= {"intermediate.dense": (4 * width, width), "output.dense": (width, 4 * width)}
     layer = {f"{name}.weight": shape for name, shape in shapes.items()}
     layer |= {f"{name}.bias": shape[:1] for name, shape in shapes.items()}
@@ -295,3 +296,56 @@ async def test_shares_of_queries_that_see_nothing_are_0_where_the_model_says_so(
     data = graph_of(*nodes, weights=weights, **call)
     found = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(call).get()
     np.testing.assert_allclose(found, np.nan_to_num(attended(Q, K, V, 1.0, mask)), rtol=1e-5, atol=1e-5)
+
+
+# -- convolutions, TF32 ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("biased", [True, False])
+async def test_a_normalisation_becomes_a_part_of_the_weights(
+    dev: Any, biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = {"w": RNG.standard_normal((4, 3, 3, 3)).astype("f4"), "b": RNG.standard_normal(4).astype("f4")}
+    weights |= {name: RNG.standard_normal(4).astype("f4") for name in ("s", "z", "m")} | {"v": np.full(4, 2.0, "f4")}
+    nodes = (
+        ("Conv", ["x", "w", *(["b"] if biased else [])], "c", {"pads": [1, 1, 1, 1]}),
+        ("BatchNormalization", ["c", "s", "z", "m", "v"], "n", {"epsilon": 1e-3}),
+        ("Relu", ["n"], "y"),
+    )
+    x = RNG.standard_normal((2, 3, 6, 5)).astype("f4")
+    data = graph_of(*nodes, weights=weights, x=x)
+    want = await by_nodes(dev, data, {"x": x}, monkeypatch)
+    found = await dev.engine.context(await dev.engine.build(data, engine="callboard"))(x=x).get()
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    assert await ops_of(dev, data, {"x": x}) == {"dnn.conv": 1, "elementwise.map": 1}
+
+
+async def test_products_and_convolutions_may_round_where_the_plan_says_so(dev: Any) -> None:
+    """The setting is in the messages; a CPU has no TF32."""
+    weights = {"w": RNG.standard_normal((4, 3, 3)).astype("f4"), "a": RNG.standard_normal((6, 5)).astype("f4"), "b": B}
+    nodes = (
+        ("Conv", ["x", "w"], "c", {"pads": [1, 1]}),
+        ("MatMul", ["c", "a"], "m"),
+        ("Add", ["m", "b"], "d"),
+        ("Relu", ["m"], "r"),
+        ("Add", ["r", "d"], "y"),
+    )
+    data = graph_of(*nodes, ("MatMul", ["y", "a2"], "z"), weights=weights | {"a2": weights["a"].T.copy()}, x=X)
+    sent = []
+
+    def submit(message: Any) -> Any:
+        sent.append(getattr(message, "tf32", None))
+        return dev.engine._submit(message)
+
+    for precision, expected in (("f32", {None, False}), ("tf32", {True})):
+        plan = await dev.engine.build(data, engine="callboard", precision=precision)
+        sent.clear()
+        x = dev.put(X)
+        (found,) = finished(plan.runner.run(submit, plan, [x], plan.resident))
+        await found
+        products = {tf32 for tf32 in sent if precision == "f32" or tf32 is not None}
+        assert products <= expected
+        assert len(sent) >= 3
+        assert (await dev.engine.load(plan.serialize())).precision == precision
+    with pytest.raises(cb.ShapeError, match=r"precision is 'f16'; use one of f32, tf32, or lower the model"):
+        dev.engine.build(data, precision="f16")

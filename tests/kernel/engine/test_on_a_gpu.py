@@ -1,4 +1,4 @@
-"""Whole models by callboard's own engine on a real GPU: as on a CPU, recorded, and with a host that is killed midway."""
+"""Whole models by callboard's own engine on a real GPU: as on a CPU, recorded, and with a host killed midway."""
 
 import asyncio
 import os

@@ -77,6 +77,7 @@ class EnginePlan:
         profiles: The shapes that are allowed, for inputs with dynamic extents.
         threads: Threads of an execution on a CPU; 0: the engine's choice.
         reason: Why this engine was chosen.
+        precision: ``"f32"``, or ``"tf32"``: see ``dev.engine.build``.
     """
 
     engine: str
@@ -96,6 +97,7 @@ class EnginePlan:
     refittable: bool = False
     executed: bytes = field(repr=False, default=b"")
     """The file that the engine reads: ``data``, with the weights as inputs if they can be replaced."""
+    precision: str = "f32"
     digest: str = ""
     """Of ``executed``, for an engine that keeps sessions; see :func:`digest_of`."""
 
@@ -168,6 +170,7 @@ class EnginePlan:
             "opset": self.opset,
             "threads": self.threads,
             "refit": self.refittable,
+            "precision": self.precision,
             "profiles": {name: each.shapes for name, each in self.profiles.items()},
             "bytes": len(data),
         }
@@ -183,6 +186,8 @@ class EnginePlan:
                 lines += [f"steps of several nodes: {', '.join(f'{n} {op}' for op, n in sorted(joined.items()))}"]
         lines += [f"input  {port}{self.profiles.get(port.name, '')}" for port in self.inputs]
         lines += [f"output {port}" for port in self.outputs]
+        if self.precision != "f32":
+            lines += [f"precision {self.precision}"]
         if self.refittable:
             lines += [f"{len(self.resident.weights)} weights can be replaced (refit)"]
         return "\n".join(lines)
@@ -240,6 +245,7 @@ def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
         )
         right = right and all(isinstance(header[key], str) for key in ("engine", "version", "device", "title"))
         right = right and isinstance(header["profiles"], dict) and isinstance(header["refit"], bool)
+        right = right and isinstance(header.setdefault("precision", "f32"), str)
     except (ValueError, KeyError, TypeError, RecursionError):
         right, header, model = False, {}, b""
     if not right:

@@ -39,7 +39,7 @@ def linear(
         return None
     t.sized(shape, x)
     lines = (math.prod(shape[:-1]), n)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"tf32": True} if t.tf32(x) else {}
     if bias is not None:
         more["bias"] = _flat(t, bias, n)
     if residual is not None:

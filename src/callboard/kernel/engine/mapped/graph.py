@@ -122,6 +122,7 @@ class Mapped:
         for name, array in resident.weights.items():
             values[name] = resident.ref(name, lambda array=array: array)
         tools = Tools(submit, put, self._opset)
+        tools.rounds = plan.precision == "tf32"
         tools.remembered(resident.computed, self._lasting)
         yield from self._execute(tools, values)
         found = [tools.ref(values[name]) for name in self._outputs]

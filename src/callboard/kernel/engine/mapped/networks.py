@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from callboard.core.operand import Operand
 from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.mapped.tools import LARGEST_OPERAND, Tools, Value, is_float, name_of, operator
 from callboard.kernel.tensor import Contract
@@ -17,10 +18,11 @@ def matmul(t: Tools, a: Value, b: Value) -> Value:
     if (found := _by_panels(t, a, b)) is not None:
         return found
     xp, (x, y) = t.both(a, b)
-    if x.ndim < 3 or y.ndim != 2 or 0 in x.shape:
+    if x.ndim < (2 if isinstance(x, Operand) and t.tf32(x) else 3) or y.ndim != 2 or 0 in (*x.shape, *y.shape):
         return xp.matmul(x, y)
     lines = xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))  # one product, not one for each matrix
-    return xp.reshape(xp.matmul(lines, y), (*x.shape[:-1], y.shape[1]))
+    found = t.blas_lt.matmul(lines, y, tf32=True) if t.tf32(x) else xp.matmul(lines, y)
+    return xp.reshape(found, (*x.shape[:-1], y.shape[1]))
 
 
 def _by_panels(t: Tools, a: Value, b: Value, transposed: bool = False) -> Value | None:
@@ -147,6 +149,7 @@ def conv(
         dilation=tuple(reach),
         groups=group,
         bias=None if b is None else t.ref(b),
+        tf32=t.tf32(x),
     )
 
 
@@ -184,6 +187,7 @@ def conv_transpose(
         dilation=tuple(reach),
         groups=group,
         output_padding=tuple(more),
+        tf32=t.tf32(x),
     )
     return found if b is None else t.xp(found).add(found, t.ref(b).reshape(1, -1, *[1] * n))
 

@@ -139,6 +139,8 @@ class Tools:
         self.opset = opset
         self.outputs = 1
         self.title = ""
+        self.rounds = False
+        """Factors in f32 may be rounded to TF32."""
         self.turns = 0
         """Turns of loops so far."""
         self.scope: Mapping[str, Any] = {}
@@ -193,6 +195,10 @@ class Tools:
         found = self.ref(value)
         self._placed[id(found)] = value
         return found
+
+    def tf32(self, x: Value) -> bool:
+        """Whether a product of ``x`` may round its factors to TF32."""
+        return self.rounds and name_of(x) == "f32"
 
     def panels(self, matrix: Value, x: Value, transposed: bool) -> Value:
         """A constant matrix in panels of few columns, f32[n, k, w], for a product that is faster with them; else None.
