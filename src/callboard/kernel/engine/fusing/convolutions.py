@@ -30,8 +30,8 @@ def convolutions(view: View) -> list[Step]:
 
 def _folded(view: View, step: Step, norm: Step) -> Step | None:
     names = [*[name for name in step.inputs[1:] if name], *norm.inputs[1:]]
-    arrays = [view.constants.get(name) for name in names]
-    if any(array is None or array.dtype not in (np.float32, np.float64) for array in arrays):
+    arrays = view.known(names)
+    if arrays is None or any(array.dtype not in (np.float32, np.float64) for array in arrays):
         return None
     w, *biases, scale, shift, mean, variance = arrays
     if view.uses[names[0]] != 1 or any(array.shape != w.shape[:1] for array in arrays[1:]):
@@ -43,9 +43,7 @@ def _folded(view: View, step: Step, norm: Step) -> Step | None:
     given = [f"{kind} of {norm.outputs[0]}" for kind in ("weights", "biases")]
     view.constants[given[0]] = (w * factor.reshape(-1, *[1] * (w.ndim - 1))).astype(w.dtype)
     view.constants[given[1]] = added.reshape(around).astype(w.dtype)
-    return Step(
-        step.title, Operator(convolved, 1), (step.inputs[0], *given), norm.outputs, step.attributes, op=FOLDED
-    )
+    return Step(step.title, Operator(convolved, 1), (step.inputs[0], *given), norm.outputs, step.attributes, op=FOLDED)
 
 
 def convolved(t: Tools, x: Value, w: Value, b: Value, **attributes: Any) -> Value:

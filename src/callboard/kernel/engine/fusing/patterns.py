@@ -91,8 +91,8 @@ def _beside(view: View, step: Step) -> bool:
     """Whether it is a product with a constant matrix, and perhaps a constant bias, which nothing else reads."""
     if step.op not in (LINEAR, "MatMul") or step.attributes or len(step.inputs) > 3:
         return False
-    weights = [view.constants.get(name) for name in step.inputs[1:]]
-    if any(w is None or view.uses[name] != 1 for name, w in zip(step.inputs[1:], weights, strict=True)):
+    weights = view.known(step.inputs[1:])
+    if weights is None or any(view.uses[name] != 1 for name in step.inputs[1:]):
         return False
     return weights[0].ndim == 2 and all(b.shape == weights[0].shape[1:] for b in weights[1:])
 

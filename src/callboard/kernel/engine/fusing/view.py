@@ -38,6 +38,11 @@ class View:
         found = self._makers.get(name)
         return found if found is not None and found.op in ops and self.uses[name] == uses else None
 
+    def known(self, names: Sequence[str]) -> list[Any] | None:
+        """The arrays of constants; None if one of the values is not known."""
+        found = [self.constants.get(name) for name in names]
+        return None if any(array is None for array in found) else found
+
     def number(self, name: str) -> float | None:
         """The floating-point number that a constant holds; None if it is something else."""
         array = self.constants.get(name)

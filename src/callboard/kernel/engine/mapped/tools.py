@@ -308,7 +308,7 @@ class Tools:
             name: self.ref(value) if isinstance(value, np.ndarray | np.generic | Operand) else value
             for name, value in values.items()
         }
-        arrays = [each for each in named.values() if isinstance(each, Operand)]
+        arrays: list[Any] = [each for each in named.values() if isinstance(each, Operand)]
         if (shape := broadcast([each.shape for each in arrays])) is not None:
             self.sized(shape, *arrays)
         if not arrays:
