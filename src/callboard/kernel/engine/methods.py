@@ -76,7 +76,8 @@ class Methods(Api[Mode]):
         event loops go on. The answer raises what is wrong with the model, the call what is wrong with the arguments.
         """
         if not isinstance(model, bytes | bytearray | str | os.PathLike):
-            raise TypeError(f"model is {type(model).__name__}; pass the bytes or the path of an ONNX file")
+            called = "its SerializeToString()" if hasattr(model, "SerializeToString") else "the bytes"
+            raise TypeError(f"model is {type(model).__name__}; pass {called} or the path of an ONNX file")
         title = title or ("model" if isinstance(model, bytes | bytearray) else Path(model).name)
         if precision not in PRECISIONS:
             raise ShapeError(

@@ -112,10 +112,10 @@ class EnginePlan:
         """The version of ONNX's operators that the model uses."""
         return self.model.opset
 
-    def check(self, at: int, layout: Layout) -> None:
+    def check(self, at: int, layout: Layout, on_host: bool = False) -> None:
         """Check an array for the input number ``at``; see :meth:`Port.check`."""
         port = self.inputs[at]
-        port.check(self.title, layout, self.profiles.get(port.name))
+        port.check(self.title, layout, self.profiles.get(port.name), on_host)
 
     def check_host(self, at: int, array: Array) -> None:
         """Check a host array for the input number ``at``, as :meth:`check` does, and its values if they are indices.
@@ -123,8 +123,14 @@ class EnginePlan:
         Raises:
             InputRefused: A value is outside of a table that the model indexes with it.
         """
-        self.check(at, layout_of(as_dtype(array.dtype), array.shape))
         name = self.inputs[at].name
+        try:
+            dtype = as_dtype(array.dtype)
+        except (TypeError, ShapeError) as e:  # words, objects
+            raise ShapeError(
+                f"{self.title}: input {name!r} is an array of {array.dtype}, expected {self.inputs[at]}"
+            ) from e
+        self.check(at, layout_of(dtype, array.shape), on_host=True)
         if (bounds := self.bounds.get(name)) is not None:
             bounds.check(self.title, name, array)
 
