@@ -120,3 +120,17 @@ async def test_new_weights_and_a_new_generation_are_recorded_again() -> None:
             np.testing.assert_allclose(await context(x=X[:2]).get(), linear_of(X[:2], 2 * W, B), rtol=1e-5, atol=1e-5)
         runner = context._runner
         assert len(runner) == 1
+
+
+async def test_arrays_given_again_are_read_again(dev: Any) -> None:
+    """Also after others, and after they have been written."""
+    context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
+    a, b = dev.put(X[:3]), dev.put(X[3:6])
+    for ref, part in ((a, X[:3]),) * 4 + ((b, X[3:6]),) * 2 + ((a, X[:3]),) * 2:
+        np.testing.assert_allclose(await context(x=ref).get(), linear_of(part), rtol=1e-5, atol=1e-6)
+    dev.put(X[6:9], out=a)
+    np.testing.assert_allclose(await context(x=a).get(), linear_of(X[6:9]), rtol=1e-5, atol=1e-6)
+    b.free()
+    with pytest.raises(cb.AccelError):
+        await context(x=b)
+    np.testing.assert_allclose(await context(x=a).get(), linear_of(X[6:9]), rtol=1e-5, atol=1e-6)

@@ -45,11 +45,11 @@ def arrays_of(title: str, ports: Sequence[Port], weights: Mapping[str, Any], nam
     if unknown := [name for name in named if name not in names]:
         if unknown[0] in weights:
             raise ShapeError(
-                f"{title}: {unknown[0]!r} is a weight with a value in the model, and no input of a call; build the plan "
-                f"with refit=True, and replace it by plan.refit"
+                f"{title}: {unknown[0]!r} is a weight with a value in the model, and no input of a call; build the "
+                f"plan with refit=True, and replace it by plan.refit"
             )
         raise ShapeError(f"{title}: there is no input {unknown[0]!r}; the inputs are {_named(ports)}")
-    found = []
+    found: list[Any] = []
     for port in ports:
         value = named.get(port.name)
         if value is None:
