@@ -346,3 +346,44 @@ async def test_products_and_convolutions_may_round_where_the_plan_says_so(dev: A
         assert (await dev.engine.load(plan.serialize())).precision == precision
     with pytest.raises(cb.ShapeError, match=r"precision is 'f16'; use one of f32, tf32, or lower the model"):
         dev.engine.build(data, precision="f16")
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("square", ["Pow", "Mul"])
+@pytest.mark.parametrize("shifted", [True, False])
+async def test_a_layer_norm_that_is_written_out_is_one_op(dev: Any, square: str, shifted: bool) -> None:
+    weights = {"s": 1 + 0.1 * RNG.standard_normal(6).astype("f4"), "z": RNG.standard_normal(6).astype("f4")}
+    weights |= {"axis": np.array([-1]), "two": np.float32(2), "e": np.float32(1e-3)}
+    nodes = [
+        ("ReduceMean", ["x", "axis"], "m"),
+        ("Sub", ["x", "m"], "d"),
+        (square, ["d", "two" if square == "Pow" else "d"], "q"),
+        ("ReduceMean", ["q", "axis"], "v"),
+        ("Add", ["v", "e"], "t"),
+        ("Sqrt", ["t"], "r"),
+        ("Div", ["d", "r"], "n"),
+        ("Mul", ["s", "n"], "w"),
+        *([("Add", ["w", "z"], "y")] if shifted else []),
+    ]
+    data = graph_of(*nodes, weights=weights, x=X)
+    plan = await dev.engine.build(data, engine="callboard")
+    d = X - X.mean(-1, keepdims=True)
+    want = d / np.sqrt((d**2).mean(-1, keepdims=True) + 1e-3) * weights["s"] + (weights["z"] if shifted else 0)
+    np.testing.assert_allclose(await dev.engine.context(plan)(x=X).get(), want, rtol=1e-5, atol=1e-5)
+    assert await ops_of(dev, data, {"x": X}) == {"dnn.layer_norm": 1}
+
+
+async def test_means_over_another_axis_are_no_layer_norm(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = {"s": RNG.standard_normal(6).astype("f4"), "axis": np.array([1]), "two": np.float32(2)}
+    nodes = [
+        ("ReduceMean", ["x", "axis"], "m"), ("Sub", ["x", "m"], "d"), ("Pow", ["d", "two"], "q"),
+        ("ReduceMean", ["q", "axis"], "v"), ("Add", ["v", "e"], "t"), ("Sqrt", ["t"], "r"), ("Div", ["d", "r"], "n"),
+        ("Mul", ["n", "s"], "y"),
+    ]  # fmt: skip
+    data = graph_of(*nodes, weights=weights | {"e": np.float32(1e-3)}, x=X)
+    plan = await dev.engine.build(data, engine="callboard")
+    assert not plan.runner.joined
+    want = await by_nodes(dev, data, {"x": X}, monkeypatch)
+    np.testing.assert_allclose(await dev.engine.context(plan)(x=X).get(), want, rtol=1e-5, atol=1e-5)

@@ -32,11 +32,17 @@ class View:
         for step in steps:
             self.uses.update([*step.inputs, *step.captured])
         self._makers = {name: step for step in steps for name in step.outputs}
+        self._readers = {name: step for step in steps for name in step.inputs}
 
     def maker(self, name: str, *ops: str, uses: int = 1) -> Step | None:
         """The step that makes a value which is read so often, and is no output; None for steps of other operators."""
         found = self._makers.get(name)
         return found if found is not None and found.op in ops and self.uses[name] == uses else None
+
+    def reader(self, name: str, op: str) -> Step | None:
+        """The step that reads a value, if it is the only one, reads it once, and is of this operator."""
+        found = self._readers.get(name)
+        return found if found is not None and found.op == op and self.uses[name] == 1 else None
 
     def known(self, names: Sequence[str]) -> list[Any] | None:
         """The arrays of constants; None if one of the values is not known."""
