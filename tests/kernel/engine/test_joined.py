@@ -10,6 +10,7 @@ from tests.kernel.engine.models import encoder, model, node
 
 import callboard as cb
 from callboard.core.dtype import as_dtype
+from callboard.kernel.engine import IBuilderConfig, lower
 from callboard.kernel.engine.inputs.budget import finished
 from callboard.kernel.engine.mapped import graph
 from callboard.serve.bundled import minilm_ops
@@ -387,3 +388,30 @@ async def test_means_over_another_axis_are_no_layer_norm(dev: Any, monkeypatch: 
     assert not plan.runner.joined
     want = await by_nodes(dev, data, {"x": X}, monkeypatch)
     np.testing.assert_allclose(await dev.engine.context(plan)(x=X).get(), want, rtol=1e-5, atol=1e-5)
+
+
+# -- models whose layers are lowered -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["f16", "bf16"])
+async def test_casts_around_lowered_layers_are_parts_of_the_products(
+    dev: Any, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, call = encoder(2), encoded("f32")
+    lowered = await lower(dev, data, IBuilderConfig(precision), [call], engine="callboard")
+    want = await by_nodes(dev, lowered.data, call, monkeypatch)
+    plan = await dev.engine.build(lowered.data, engine="callboard")
+    found = await dev.engine.context(plan)(call).get()
+    np.testing.assert_allclose(found, want, atol=2e-2 * np.abs(want).max())
+    assert plan.runner.joined == {"attention": 2, "linear": 6, "linear, side by side": 2}
+    ops = await ops_of(dev, lowered.data, call)
+    assert (ops["blas_lt.matmul"], ops["array.cast"], ops["attention.forward"]) == (8, 8, 2)
+
+
+async def test_a_cast_that_is_an_output_stays(dev: Any) -> None:
+    nodes = [node("Cast", ["x"], ["a"], to=10), node("Cast", ["x"], ["b"], to=10), node("Add", ["a", "b"], ["y"])]
+    ports = {"b": ("f16", ["n", 3]), "y": ("f16", ["n", 3])}
+    plan = await dev.engine.build(model(nodes, {"x": ("f32", ["n", 3])}, ports), engine="callboard")
+    b, y = dev.engine.context(plan)(x=X[0, :, :3])
+    np.testing.assert_array_equal(await y.get(), 2 * X[0, :, :3].astype("f2"))
+    np.testing.assert_array_equal(await b.get(), X[0, :, :3].astype("f2"))

@@ -12,10 +12,11 @@ from callboard.kernel.engine.mapped.tools import Tools, Value, name_of
 __all__ = ["FLOATS", "linear", "linear_by_side"]
 
 FLOATS = ("f16", "bf16", "f32", "f64")
+HALVES = FLOATS[:2]
 
 
 def linear(
-    t: Tools, x: Value, w: Value, *addends: Value, transposed: bool = False, activation: str = ""
+    t: Tools, x: Value, w: Value, *addends: Value, transposed: bool = False, activation: str = "", wide: bool = False
 ) -> Value | None:
     """``activation(x @ w + bias + residual)``, or None if these values are not for one op.
 
@@ -26,12 +27,16 @@ def linear(
         addends: At most one of ``n`` numbers, and at most one of the shape of the product.
         transposed: See ``w``.
         activation: ``"relu"``, ``"gelu"`` (by tanh), or none.
+        wide: The product of halves is in f32, as the addends are.
     """
     dtype = name_of(x)
     if not isinstance(x, Operand) or dtype not in FLOATS or w.ndim != 2 or x.ndim < 2 or 0 in (*x.shape, *w.shape):
         return None
     k, n = w.shape[::-1] if transposed else w.shape
-    if x.shape[-1] != k or any(name_of(each) != dtype for each in (w, *addends)):
+    out = "f32" if wide else dtype
+    if x.shape[-1] != k or name_of(w) != dtype or any(name_of(each) != out for each in addends):
+        return None
+    if wide and dtype not in HALVES:
         return None
     shape = (*x.shape[:-1], n)
     bias, residual = _told_apart(addends, shape)
@@ -40,6 +45,8 @@ def linear(
     t.sized(shape, x)
     lines = (math.prod(shape[:-1]), n)
     more: dict[str, Any] = {"tf32": True} if t.tf32(x) else {}
+    if wide:
+        more["out_dtype"] = out
     if bias is not None:
         more["bias"] = _flat(t, bias, n)
     if residual is not None:
@@ -70,7 +77,9 @@ def _flat(t: Tools, bias: Value, n: int) -> Value:
     return t.ref(bias) if bias.ndim == 1 else t.ref(t.xp(bias).reshape(bias, (n,)))
 
 
-def linear_by_side(t: Tools, x: Value, w: Value, b: Value = None, *, widths: Sequence[int]) -> list[Value] | None:
+def linear_by_side(
+    t: Tools, x: Value, w: Value, b: Value = None, *, widths: Sequence[int], **settings: Any
+) -> list[Value] | None:
     """Products of one array with several matrices, which lie side by side in ``w``: views of one result.
 
     Args:
@@ -79,8 +88,9 @@ def linear_by_side(t: Tools, x: Value, w: Value, b: Value = None, *, widths: Seq
         w: ``[k, sum of widths]``.
         b: One number for each column, or None.
         widths: Columns of each matrix.
+        settings: As for :func:`linear`.
     """
-    whole = linear(t, x, w, *(() if b is None else (b,)))
+    whole = linear(t, x, w, *(() if b is None else (b,)), **settings)
     if whole is None:
         return None
     ends = np.cumsum(widths).tolist()

@@ -15,6 +15,8 @@ __all__ = ["attentions", "products", "side_by_side"]
 
 LINEAR, ATTENTION, BESIDE = "linear", "attention", "linear, side by side"
 MOST_ADDENDS = 2
+F32 = 1
+"""ONNX's code."""
 
 
 # -- products ----------------------------------------------------------------------------------------------------------
@@ -55,6 +57,8 @@ def _continued(view: View, step: Step, found: dict[str, Step]) -> Step | None:
         if before is None or view.uses[name] != 1 or "activation" in before.attributes:
             continue
         parts, attributes = (*before.parts, step), before.attributes
+        if step.op == "Cast" and step.attributes.get("to") == F32 and len(parts) == 2 and len(before.inputs) == 2:
+            return joined(LINEAR, linear, parts, before.inputs, **attributes, wide=True)
         if step.op == "Add" and len(before.inputs) < 2 + MOST_ADDENDS:
             return joined(LINEAR, linear, parts, [*before.inputs, step.inputs[1 - at]], **attributes)
         if step.op == "Relu":
@@ -70,7 +74,7 @@ def side_by_side(view: View) -> list[Step]:
     for step in view.steps:
         if _beside(view, step):
             w = view.constants[step.inputs[1]]
-            groups[step.inputs[0], w.shape[0], w.dtype, len(step.inputs)].append(step)
+            groups[step.inputs[0], w.shape[0], w.dtype, len(step.inputs), "wide" in step.attributes].append(step)
     made: dict[int, Step] = {}
     for (x, *_), steps in groups.items():
         if len(steps) < 2:
@@ -81,7 +85,8 @@ def side_by_side(view: View) -> list[Step]:
             view.constants[name] = np.concatenate([view.constants[step.inputs[at]] for step in steps], axis=-1)
             inputs.append(name)
         outputs = [step.outputs[0] for step in steps]
-        whole = joined(BESIDE, linear_by_side, steps, inputs, outputs, widths=widths)
+        settings = steps[0].attributes if steps[0].op == LINEAR else {}
+        whole = joined(BESIDE, linear_by_side, steps, inputs, outputs, widths=widths, **settings)
         whole.title = steps[0].title
         made[id(steps[0])] = whole
     return view.with_joined(made)
@@ -89,7 +94,7 @@ def side_by_side(view: View) -> list[Step]:
 
 def _beside(view: View, step: Step) -> bool:
     """Whether it is a product with a constant matrix, and perhaps a constant bias, which nothing else reads."""
-    if step.op not in (LINEAR, "MatMul") or step.attributes or len(step.inputs) > 3:
+    if step.op not in (LINEAR, "MatMul") or step.attributes.keys() - {"wide"} or len(step.inputs) > 3:
         return False
     weights = view.known(step.inputs[1:])
     if weights is None or any(view.uses[name] != 1 for name in step.inputs[1:]):

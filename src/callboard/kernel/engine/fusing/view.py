@@ -28,6 +28,7 @@ class View:
         self.steps = steps
         self.constants = constants
         self.matrices = matrices
+        self.outputs = outputs
         self.uses = Counter(outputs)
         for step in steps:
             self.uses.update([*step.inputs, *step.captured])
