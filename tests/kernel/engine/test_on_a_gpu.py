@@ -11,6 +11,7 @@ from tests.kernel.engine.models import encoder, linear, linear_of, model, node
 
 import callboard as cb
 from callboard.core.dtype import as_dtype
+from callboard.kernel.engine import IBuilderConfig, lower
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -130,3 +131,17 @@ async def test_the_host_is_killed_while_calls_are_open() -> None:
         for _ in range(3):
             await checked()
         assert len(context._runner) == 1
+
+
+async def test_lower_precisions_are_near() -> None:
+    """TF32 where the plan allows it, and products in halves between casts."""
+    data, call = encoder(2, width=64, heads=2), encoded("f32", 3, 24, True)
+    (want,) = await expected(data, [call])
+    async with cb.device("cuda") as dev:
+        rounded = await dev.engine.build(data, precision="tf32")
+        lowered = await dev.engine.build((await lower(dev, data, IBuilderConfig("f16"), [call])).data)
+        for plan in (rounded, lowered):
+            context = dev.engine.context(plan, record=dev.record)
+            for _ in range(3):
+                y = np.asarray(await context(call).get(), "f8")
+                np.testing.assert_allclose(y, want, atol=2e-2 * np.abs(want).max())
