@@ -109,6 +109,10 @@ async def measure(chosen: list[Any], engine: str, device: str, seconds: float) -
                 found[case.name] = await asyncio.wait_for(outcome(dev, case, engine), SECONDS)
             except TimeoutError:
                 found[case.name] = ("wrong", f"more than {SECONDS:.0f} s")
+            kind, why = found[case.name]
+            if kind == "wrong":
+                sys.stdout.write(f"wrong  {case.name}: {why}\n")
+                sys.stdout.flush()
     return found
 
 
@@ -139,9 +143,6 @@ def main() -> int:
     chosen = cases(given.words)[given.part]
     found = asyncio.run(measure(chosen, given.engine, given.device, given.seconds))
     counts = collections.Counter(kind for kind, _ in found.values())
-    for name, (kind, why) in found.items():
-        if kind == "wrong":
-            sys.stdout.write(f"wrong  {name}: {why}\n")
     if given.refusals:
         told = collections.Counter(
             why.partition(name)[2][2:160] for name, (kind, why) in found.items() if kind == "refused"

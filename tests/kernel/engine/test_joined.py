@@ -11,6 +11,7 @@ from tests.kernel.engine.models import encoder, model, node
 import callboard as cb
 from callboard.core.dtype import as_dtype
 from callboard.kernel.engine import IBuilderConfig, lower
+from callboard.kernel.engine.fusing import attention as fused_attention
 from callboard.kernel.engine.inputs.budget import finished
 from callboard.kernel.engine.mapped import graph
 from callboard.serve.bundled import minilm_ops
@@ -194,6 +195,12 @@ async def test_weights_that_are_replaced_are_used(dev: Any) -> None:
     assert plan.runner.joined == {"linear": 1}
 
 
+@pytest.fixture
+def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention in f32 is one op there, too."""
+    monkeypatch.setattr(fused_attention, "ON_A_CPU", ("f16", "bf16", "f32"))
+
+
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 Q, K, V = (RNG.standard_normal((2, 4, n, 8)).astype("f4") for n in (3, 5, 5))
@@ -236,6 +243,7 @@ def attention(**settings: Any) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
     return [*nodes, ("MatMul", [shares, "v"], "y")], weights
 
 
+@pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize(
     "settings, scale",
     [
@@ -258,6 +266,7 @@ async def test_attention_is_one_op(dev: Any, settings: dict[str, Any], scale: fl
     assert (await ops_of(dev, data, call))["attention.forward"] == 1
 
 
+@pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (4, 1, 5), (2, 4, 3, 5), (1, 1, 1, 5)])
 async def test_masks_of_every_shape(dev: Any, shape: tuple[int, ...]) -> None:
     mask = RNG.standard_normal(shape).astype("f4")
@@ -269,6 +278,7 @@ async def test_masks_of_every_shape(dev: Any, shape: tuple[int, ...]) -> None:
     assert (await ops_of(dev, data, call))["attention.forward"] == 1
 
 
+@pytest.mark.usefixtures("on_a_cpu")
 async def test_attention_for_which_there_is_no_op_is_computed_by_nodes(dev: Any) -> None:
     """A mask that is one number for each query, keys of three axes, and a result that is read twice."""
     mask = RNG.standard_normal((3, 1)).astype("f4")
@@ -289,6 +299,7 @@ async def test_attention_for_which_there_is_no_op_is_computed_by_nodes(dev: Any)
     assert not plan.runner.joined
 
 
+@pytest.mark.usefixtures("on_a_cpu")
 async def test_shares_of_queries_that_see_nothing_are_0_where_the_model_says_so(dev: Any) -> None:
     mask = np.zeros((2, 1, 3, 5), "f4")
     mask[1, :, 2] = -np.inf
@@ -393,6 +404,7 @@ async def test_means_over_another_axis_are_no_layer_norm(dev: Any, monkeypatch: 
 # -- models whose layers are lowered -----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize("precision", ["f16", "bf16"])
 async def test_casts_around_lowered_layers_are_parts_of_the_products(
     dev: Any, precision: str, monkeypatch: pytest.MonkeyPatch
@@ -415,3 +427,10 @@ async def test_a_cast_that_is_an_output_stays(dev: Any) -> None:
     b, y = dev.engine.context(plan)(x=X[0, :, :3])
     np.testing.assert_array_equal(await y.get(), 2 * X[0, :, :3].astype("f2"))
     np.testing.assert_array_equal(await b.get(), X[0, :, :3].astype("f2"))
+
+
+async def test_attention_in_f32_on_a_cpu_is_computed_by_nodes(dev: Any) -> None:
+    nodes, weights = attention(scaled="Mul")
+    call = {"q": Q, "k": K, "v": V}
+    data = graph_of(*nodes, weights=weights, **call)
+    assert (await ops_of(dev, data, call))["attention.forward"] == 0

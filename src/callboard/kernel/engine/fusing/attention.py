@@ -9,6 +9,8 @@ from callboard.kernel.engine.mapped.tools import Tools, Value, name_of
 
 __all__ = ["attended", "attention"]
 
+ON_A_CPU: tuple[str, ...] = ("f16", "bf16")
+"""In f32 and f64, products by OpenBLAS and a softmax are faster there."""
 LOWEST = {"f16": -65504.0, "bf16": -3.3e38}
 """The smallest number of halves: a mask that is no infinity does not become one."""
 
@@ -46,7 +48,9 @@ def attended(t: Tools, q: Value, k: Value, v: Value, mask: Value = None, *, scal
     if not all(isinstance(x, Operand) and x.ndim == 4 and 0 not in x.shape for x in (q, k, v)):
         return None
     dtype, (batch, heads, queries, size), keys = name_of(q), q.shape, k.shape[2]
-    if dtype not in FLOATS or name_of(k) != dtype or name_of(v) != dtype or heads % k.shape[1]:
+    if dtype not in (ON_A_CPU if on_cpu(q) else FLOATS) or name_of(k) != dtype or name_of(v) != dtype:
+        return None
+    if heads % k.shape[1]:
         return None
     if k.shape != (batch, k.shape[1], keys, size) or v.shape[:3] != k.shape[:3]:
         return None
@@ -60,6 +64,11 @@ def attended(t: Tools, q: Value, k: Value, v: Value, mask: Value = None, *, scal
     rows = [t.xp(x).permute_dims(x, (0, 2, 1, 3)) for x in (q, k, v)]
     found = t.attention.forward(*rows, bias=bias, softmax_scale=scale, **more).out
     return t.xp(found).permute_dims(found, (0, 2, 1, 3))
+
+
+def on_cpu(x: Any) -> bool:
+    """Whether it is on a CPU."""
+    return bool(x.device.lower().startswith("cpu"))
 
 
 def _exchanges(shape: tuple[int, ...], flat: Value, whole: Value) -> bool:
@@ -80,7 +89,7 @@ def _bias(t: Tools, mask: Value, shape: tuple[int, ...], dtype: str) -> Any | No
 
     def made() -> Any:
         four: Any = t.ref(t.xp(mask).reshape(mask, (*[1] * (4 - mask.ndim), *mask.shape)))
-        if dtype in LOWEST and four.shape[2] < shape[2] and not four.device.lower().startswith("cpu"):
+        if dtype in LOWEST and four.shape[2] < shape[2] and not on_cpu(four):
             # cuDNN takes it if it is one for each query, in the dtype of the queries.
             xp, full = t.xp(four), (*four.shape[:2], *shape[2:])
             wide = four if name_of(four) == dtype else t.cast(xp.maximum(four, LOWEST[dtype]), dtype)
