@@ -80,6 +80,7 @@ def by_context(context: Any, refs: dict[str, Any]) -> Subject:
     last: list[Any] = []
 
     def step() -> None:
+        last.clear()  # as a caller does that has read the result
         outs = context(refs)
         last[:] = outs if isinstance(outs, tuple) else (outs,)
 

@@ -33,8 +33,8 @@ async def ops_of(dev: Any, data: bytes, call: dict[str, Any]) -> Counter[str]:
     context = dev.engine.context(await dev.engine.build(data, engine="callboard"), record=dev.record)
     for _ in range(2):
         await context(call)
-    (recording,) = context._runner._recordings.values()
-    return Counter(each.op for each in recording.nodes)
+    ((instance, *_),) = context._runner._recordings.values()
+    return Counter(each.op for each in instance.recording.nodes)
 
 
 async def by_nodes(dev: Any, data: bytes, call: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:

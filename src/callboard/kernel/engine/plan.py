@@ -53,9 +53,14 @@ class Resident:
         return found
 
     @property
+    def refs(self) -> list[Any]:
+        """The weights that are there."""
+        return list(self._refs.values())
+
+    @property
     def is_stale(self) -> bool:
         """True if one of its arrays was lost with its context."""
-        return any(ref.is_stale for ref in list(self._refs.values()))
+        return any(ref.is_stale for ref in self.refs)
 
     def again(self) -> "Resident":
         """The same weights, for another generation."""

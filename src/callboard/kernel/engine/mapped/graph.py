@@ -125,7 +125,8 @@ class Mapped:
         tools.rounds = plan.precision == "tf32"
         tools.remembered(resident.computed, self._lasting)
         yield from self._execute(tools, values)
-        found = [tools.ref(values[name]) for name in self._outputs]
+        inputs = [each for each in given if isinstance(each, Operand)]
+        found = tools.apart([tools.ref(values[name]) for name in self._outputs], [*inputs, *resident.refs])
         for port, ref in zip(plan.outputs, found, strict=True):
             if ref.dtype is not DTYPES[port.dtype]:
                 raise ShapeError(f"{self._title}: output {port.name!r} is {ref.layout!r}, declared as {port}")

@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
+from callboard.core.ref import DeferredRef
 from callboard.kernel.array import Cast
 from callboard.kernel.attention.api import AttentionApi
 from callboard.kernel.blas_lt.api import BlasLtApi
@@ -21,6 +22,7 @@ from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.onnxfile import ELEMENTS
 from callboard.kernel.engine.plan import settled
+from callboard.kernel.memory import Copy
 
 __all__ = [
     "OPERATORS",
@@ -46,6 +48,8 @@ LEAST_PANELS = 1 << 14
 """Elements of a matrix in panels: a smaller one stays in the caches."""
 MOST_PANELS = 1 << 26
 """Elements of all panels of a plan, which the device has beside the matrices."""
+MEMORY = "memory"
+"""Key of the allocations of constants, in the table of their refs."""
 LARGEST_THERE = 1 << 31
 """Elements of an array that the device makes."""
 
@@ -186,7 +190,19 @@ class Tools:
         if found is None:
             array = np.ascontiguousarray(value).reshape(value.shape)
             found = table[id(value)] = (settled(self._put, array) if lasts else self._put(array), value)
+            if lasts:
+                table.setdefault(MEMORY, set()).add(id(found[0].allocation))
         return found[0]
+
+    def apart(self, results: list[Any], kept: Sequence[Any]) -> list[Any]:
+        """The results, each in memory that is no other's, of no constant and of none of these: callers may write it."""
+        taken = {id(ref.allocation) for ref in kept} | self._constants.get(MEMORY, set())
+        found: list[Any] = []
+        for ref in results:
+            where = id(ref) if type(ref) is DeferredRef else id(ref.allocation)
+            found.append(self.submit(Copy(src=ref)) if where in taken else ref)
+            taken.add(where)
+        return found
 
     def placed(self, value: Value) -> Value:
         """The value where a node computes with it: a large one on the device, where no event loop waits for it."""
