@@ -6,27 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from callboard.kernel.engine.onnxfile import field_bytes, info_bytes, tensor_bytes
+from callboard.core.dtype import as_dtype
+from callboard.kernel.engine.onnxfile import ELEMENTS, field_bytes, info_bytes, tensor_bytes
 
 __all__ = ["plain_minilm"]
 
 Array = np.ndarray[Any, Any]
+LOWEST = {"f32": 1e9, "f16": 6e4, "bf16": 1e9}
+"""What is taken from the scores of padding."""
 
 
-def plain_minilm(folder: Path) -> bytes:
+def plain_minilm(folder: Path, dtype: str = "f32") -> bytes:
     """The model: ``ids`` and ``mask`` (i64[n, m]) to ``y`` (f32[n, width]), means of the tokens by Euclidean norms.
 
     Args:
         folder: With ``config.json`` and ``model.safetensors``.
+        dtype: The dtype of the weights, in which the layers are computed: f32, f16 or bf16.
     """
     from safetensors.numpy import load_file
 
     config = json.loads((folder / "config.json").read_text("utf-8"))
-    return _graph(config, load_file(folder / "model.safetensors"))
+    kind = as_dtype(dtype).np
+    found = {name: x.astype(kind, copy=False) for name, x in load_file(folder / "model.safetensors").items()}
+    return _graph(config, found, dtype)
 
 
-def _graph(config: dict[str, Any], loaded: dict[str, Array]) -> bytes:
+def _graph(config: dict[str, Any], loaded: dict[str, Array], dtype: str) -> bytes:
     width, heads = config["hidden_size"], config["num_attention_heads"]
+    kind, code = as_dtype(dtype).np, next(code for code, name in ELEMENTS.items() if name == dtype)
     weights: dict[str, Array] = {}
     nodes: list[bytes] = []
 
@@ -37,7 +44,7 @@ def _graph(config: dict[str, Any], loaded: dict[str, Array]) -> bytes:
 
     def number(value: float) -> str:
         name = f"number:{value}"
-        weights[name] = np.array(value, np.float32)
+        weights[name] = np.array(value, kind)
         return name
 
     def node(op: str, inputs: list[str], output: str, **attributes: Any) -> str:
@@ -64,8 +71,8 @@ def _graph(config: dict[str, Any], loaded: dict[str, Array]) -> bytes:
     length = node("Gather", [node("Shape", ["ids"], "shape"), ints(1)], "length")
     places = node("Slice", ["position", ints(0), length, ints(0)], "places")
     x = norm(node("Add", [node("Add", ["words", places], "e0"), "token_type"], "e1"), f"{base}.LayerNorm")
-    seen = node("Unsqueeze", [node("Cast", ["mask"], "seen", to=1), ints(1, 2)], "seen4")
-    hidden = node("Mul", [node("Sub", [seen, number(1.0)], "unseen"), number(1e9)], "low")
+    seen = node("Unsqueeze", [node("Cast", ["mask"], "seen", to=code), ints(1, 2)], "seen4")
+    hidden = node("Mul", [node("Sub", [seen, number(1.0)], "unseen"), number(LOWEST[dtype])], "low")
     for i in range(config["num_hidden_layers"]):
         layer = f"encoder.layer.{i}"
         parts = []
@@ -83,7 +90,9 @@ def _graph(config: dict[str, Any], loaded: dict[str, Array]) -> bytes:
         inner = node("Gelu", [dense(x, f"{layer}.intermediate.dense")], f"{layer}:g")
         out = dense(inner, f"{layer}.output.dense")
         x = norm(node("Add", [out, x], f"{layer}:y"), f"{layer}.output.LayerNorm")
-    share = node("Unsqueeze", ["seen", ints(2)], "share")
+    if dtype != "f32":  # as the sums are
+        x = node("Cast", [x], "wide", to=1)
+    share = node("Unsqueeze", [node("Cast", ["mask"], "kept:m", to=1), ints(2)], "share")
     total = node("ReduceSum", [node("Mul", [x, share], "kept"), ints(1)], "total", keepdims=0)
     node("LpNormalization", [total], "y", axis=-1, p=2)
     body = nodes + [field_bytes(2, "minilm")] + [field_bytes(5, tensor_bytes(*each)) for each in weights.items()]

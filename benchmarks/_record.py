@@ -32,7 +32,11 @@ class Record:
         self._results: dict[str, Any] = {}
         self._head: dict[str, Any] = {}
         if self._path is not None:
-            settings = {key: value for key, value in vars(given).items() if key != "json"}
+            settings = {
+                key: value.name if isinstance(value, Path) else value  # not where it lies here
+                for key, value in vars(given).items()
+                if key != "json"
+            }
             self._head = {"benchmark": name, "environment": _environment(given.device), "settings": settings}
 
     def __setitem__(self, title: str, result: Any) -> None:

@@ -2,6 +2,7 @@
 
     scripts/onnx-nodes --engine callboard --refusals
     scripts/onnx-nodes resize attention --json found.json
+    scripts/onnx-nodes --device cuda --part 3/8 --seconds 100
 
 A case passes if dtypes and shapes are those that the suite expects, and values lie within its tolerances. It is refused
 if the engine names what it lacks. Everything else is wrong. Floats may differ by two units in the last place of the
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import collections
 import json
+import math
 import sys
 import time
 import warnings
@@ -95,16 +97,35 @@ def difference(found: list[Any], expected: list[Any], rtol: float, atol: float) 
     return ""
 
 
-async def measure(chosen: list[Any], engine: str, device: str) -> dict[str, tuple[str, str]]:
-    """The outcome of each case by its name."""
-    found = {}
+async def measure(chosen: list[Any], engine: str, device: str, seconds: float) -> dict[str, tuple[str, str]]:
+    """The outcome of each case by its name, of as many as are done in these seconds."""
+    found: dict[str, tuple[str, str]] = {}
     async with cb.device(device) as dev:
+        end = time.monotonic() + seconds
         for case in chosen:
+            if time.monotonic() > end:
+                break
             try:
                 found[case.name] = await asyncio.wait_for(outcome(dev, case, engine), SECONDS)
             except TimeoutError:
                 found[case.name] = ("wrong", f"more than {SECONDS:.0f} s")
+            kind, why = found[case.name]
+            if kind == "wrong":
+                sys.stdout.write(f"wrong  {case.name}: {why}\n")
+                sys.stdout.flush()
     return found
+
+
+def part_of(text: str) -> slice:
+    """``"3/8"``: the third of eight parts, every eighth case from the third on.
+
+    Raises:
+        ArgumentTypeError: It is no such part.
+    """
+    at, _, of = text.partition("/")
+    if not (at.isdigit() and of.isdigit() and 1 <= int(at) <= int(of)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part; write it as 3/8")
+    return slice(int(at) - 1, None, int(of))
 
 
 def main() -> int:
@@ -115,13 +136,13 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="device (%(default)s)")
     parser.add_argument("--refusals", action="store_true", help="list the refusals, most frequent first")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome of each case")
+    parser.add_argument("--part", type=part_of, default=slice(None), help="a part of the cases, such as 3/8")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so many")
     given = parser.parse_args()
     begin = time.perf_counter()
-    found = asyncio.run(measure(cases(given.words), given.engine, given.device))
+    chosen = cases(given.words)[given.part]
+    found = asyncio.run(measure(chosen, given.engine, given.device, given.seconds))
     counts = collections.Counter(kind for kind, _ in found.values())
-    for name, (kind, why) in found.items():
-        if kind == "wrong":
-            sys.stdout.write(f"wrong  {name}: {why}\n")
     if given.refusals:
         told = collections.Counter(
             why.partition(name)[2][2:160] for name, (kind, why) in found.items() if kind == "refused"
@@ -132,7 +153,7 @@ def main() -> int:
         given.json.write_text(json.dumps(found, indent=1))
     sys.stdout.write(
         f"{given.engine} on {given.device}: {counts['passed']} of {len(found)} pass, {counts['refused']} refused, "
-        f"{counts['wrong']} wrong, {time.perf_counter() - begin:.0f} s\n"
+        f"{counts['wrong']} wrong, {len(chosen) - len(found)} not begun, {time.perf_counter() - begin:.0f} s\n"
     )
     return 1 if counts["wrong"] else 0
 

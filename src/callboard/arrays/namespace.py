@@ -44,6 +44,9 @@ class Namespace(Creation[Mode]):
     newaxis = None
     pi = 3.141592653589793
 
+    _apply = staticmethod(elementwise.apply)
+    """An expression of arrays and numbers, which becomes a part of the op that reads it, as the functions below do."""
+
     # dtypes
     bool = DTYPES["bool"]
     int8 = DTYPES["i8"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.dtype import as_dtype
 from callboard.kernel.engine.onnxfile import field_bytes, info_bytes, tensor_bytes
 
 Extents = Sequence[int | str] | None
@@ -73,3 +74,45 @@ def linear(rows: int | str = "n") -> bytes:
 
 def linear_of(x: Any, w: Any = W, b: Any = B) -> Any:
     return np.maximum(x @ w + b, 0)
+
+
+def encoder(layers: int, dtype: str = "f32", width: int = 32, heads: int = 4, seed: int = 3) -> bytes:
+    """Layers of a transformer in plain operators, as exporters write them.
+
+    ``x`` ([n, m, width]) and ``mask`` ([n, 1, 1, m], added to the scores) to ``y`` ([n, m, width]).
+    """
+    rng, kind = np.random.default_rng(seed), as_dtype(dtype).np
+    weights: dict[str, Any] = {"split": np.array([0, 0, heads, width // heads]), "joined": np.array([0, 0, width])}
+    weights["scale"] = np.array((width // heads) ** -0.5, kind)
+    nodes: list[bytes] = []
+
+    def made(op: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        nodes.append(node(op, inputs, [output], **attributes))
+        return output
+
+    def dense(x: str, name: str, size: int, wide: int) -> str:
+        weights[f"{name}.w"] = (rng.standard_normal((size, wide)) * size**-0.5).astype(kind)
+        weights[f"{name}.b"] = (0.1 * rng.standard_normal(wide)).astype(kind)
+        return made("Add", [made("MatMul", [x, f"{name}.w"], f"{name}:m"), f"{name}.b"], f"{name}:a")
+
+    def norm(x: str, name: str) -> str:
+        weights[f"{name}.s"] = (1 + 0.1 * rng.standard_normal(width)).astype(kind)
+        weights[f"{name}.z"] = (0.1 * rng.standard_normal(width)).astype(kind)
+        return made("LayerNormalization", [x, f"{name}.s", f"{name}.z"], f"{name}:n", axis=-1)
+
+    x = "x"
+    for i in range(layers):
+        parts = []
+        for part, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+            split = made("Reshape", [dense(x, f"{i}.{part}", width, width), "split"], f"{i}.{part}:r")
+            parts.append(made("Transpose", [split], f"{i}.{part}:t", perm=order))
+        scores = made("Mul", [made("MatMul", parts[:2], f"{i}:s"), "scale"], f"{i}:d")
+        shares = made("Softmax", [made("Add", [scores, "mask"], f"{i}:h")], f"{i}:p", axis=-1)
+        mixed = made("Transpose", [made("MatMul", [shares, parts[2]], f"{i}:o")], f"{i}:q", perm=[0, 2, 1, 3])
+        out = dense(made("Reshape", [mixed, "joined"], f"{i}:j"), f"{i}.out", width, width)
+        x = norm(made("Add", [out, x], f"{i}:x"), f"{i}.first")
+        inner = made("Gelu", [dense(x, f"{i}.wide", width, 4 * width)], f"{i}:g")
+        x = norm(made("Add", [dense(inner, f"{i}.narrow", 4 * width, width), x], f"{i}:y"), f"{i}.second")
+    made("Identity", [x], "y")
+    shape = ["n", "m", width]
+    return model(nodes, {"x": (dtype, shape), "mask": (dtype, ["n", 1, 1, "m"])}, {"y": (dtype, shape)}, weights)

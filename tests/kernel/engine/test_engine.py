@@ -199,3 +199,24 @@ async def test_a_plan_is_valid_in_the_next_generation() -> None:
             np.testing.assert_allclose(await context(x=X).get(), linear_of(X), rtol=1e-5, atol=1e-6)
             with pytest.raises(cb.GpuRefStale):
                 context(x=old)
+
+
+async def test_results_may_be_written() -> None:
+    """They share no memory with inputs, constants, weights or each other."""
+    nodes = [node("Identity", ["x"], ["a"]), node("Reshape", ["x", "s"], ["b"]), node("Identity", ["w"], ["c"])]
+    nodes += [node("Relu", ["x"], ["d"]), node("Identity", ["d"], ["e"])]
+    outs = {"a": ("f32", ["n", 4]), "b": ("f32", None), "c": ("f32", [4, 3])}
+    outs |= {name: ("f32", ["n", 4]) for name in "de"}
+    data = model(nodes, {"x": ("f32", ["n", 4])}, outs, {"w": W, "s": np.array([-1])})
+    async with cb.device("cpu") as dev:
+        for refit in (False, True):
+            context = dev.engine.context(await dev.engine.build(data, engine="callboard", refit=refit))
+            x = dev.put(X[:2])
+            for _ in range(2):
+                found = context(x=x)
+                for at, ref in enumerate(found):
+                    dev.put(np.full(ref.shape, at, "f4"), out=ref)
+                for at, ref in enumerate(found):
+                    np.testing.assert_array_equal(await ref.get(), np.full(ref.shape, at, "f4"))
+                np.testing.assert_array_equal(await context(x=x)[2].get(), W)
+            np.testing.assert_array_equal(await x.get(), X[:2])

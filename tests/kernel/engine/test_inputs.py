@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernel.engine.models import graph, model, node
+from tests.kernel.engine.models import graph, linear, model, node
 
 import callboard as cb
+from callboard.core.dtype import as_dtype
 from callboard.core.errors import LibraryError, ShapeError
 from callboard.kernel.engine.inputs.bounds import bounds_of
 from callboard.kernel.engine.inputs.refused import InputRefused, cure, runtime_error
@@ -173,3 +174,51 @@ async def test_large_models_are_read_in_linear_time() -> None:
     async with cb.device("cpu", isolation="thread") as dev, asyncio.timeout(120):
         for data in (wide, deep):
             await dev.engine.build(data, engine="callboard")
+
+
+# -- what a call is given ----------------------------------------------------------------------------------------------
+
+
+def scaled(dtype: str) -> bytes:
+    """``y = x * s``."""
+    ports = {"x": (dtype, ["n", 2]), "s": (dtype, [])}
+    return model([node("Mul", ["x", "s"], ["y"])], ports, {"y": (dtype, ["n", 2])})
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32", "i64"])
+async def test_numbers_and_lists_of_python_have_the_dtype_of_the_input(dtype: str) -> None:
+    async with cb.device("cpu") as dev:
+        context = dev.engine.context(await dev.engine.build(scaled(dtype), engine="callboard"))
+        y = await context(x=[[1, 2], [3, 4]], s=2).get()
+        assert y.dtype == as_dtype(dtype).np
+        np.testing.assert_array_equal(y.astype("f8"), [[2, 4], [6, 8]])
+
+
+@pytest.mark.parametrize(
+    "dtype, given, message",
+    [
+        ("i32", {"x": [[1.5, 2.0]], "s": 1}, r"input 'x' is f64\[1, 2\].*astype\(\"int32\"\)"),
+        ("i32", {"x": [[1 << 40, 2]], "s": 1}, r"input 'x': .*; expected x: i32\[n, 2\]"),
+        ("f32", {"x": [[1.0, 2.0], [3.0]], "s": 1}, r"input 'x': .*; expected x: f32\[n, 2\]"),
+        ("f32", {"x": np.ones((1, 2)), "s": 1.0}, r"input 'x' is f64\[1, 2\].*astype\(\"float32\"\)"),
+        ("f32", {"x": [["a", "b"]], "s": 1.0}, r"input 'x' is an array of <U1, expected x: f32\[n, 2\]"),
+    ],
+    ids=["fractions", "too large", "ragged", "array", "words"],
+)
+async def test_what_would_change_is_refused(dtype: str, given: dict[str, Any], message: str) -> None:
+    async with cb.device("cpu") as dev:
+        context = dev.engine.context(await dev.engine.build(scaled(dtype), engine="callboard"))
+        with pytest.raises(cb.ShapeError, match=message):
+            context(given)
+
+
+async def test_weights_and_lists_of_inputs_are_named() -> None:
+    async with cb.device("cpu") as dev:
+        context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"))
+        x = np.ones((1, 4), "f4")
+        with pytest.raises(cb.ShapeError, match=r"'b' is a weight with a value in the model.*refit=True"):
+            context(x=x, b=np.ones(3, "f4"))
+        with pytest.raises(TypeError, match=r"inputs is list; pass a dict from the names of the inputs \(x\)"):
+            context([x])
+        with pytest.raises(TypeError, match=r"inputs is ndarray"):
+            await context.run(x)

@@ -120,3 +120,89 @@ async def test_new_weights_and_a_new_generation_are_recorded_again() -> None:
             np.testing.assert_allclose(await context(x=X[:2]).get(), linear_of(X[:2], 2 * W, B), rtol=1e-5, atol=1e-5)
         runner = context._runner
         assert len(runner) == 1
+
+
+async def test_arrays_given_again_are_read_again(dev: Any) -> None:
+    """Also after others, and after they have been written."""
+    context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
+    a, b = dev.put(X[:3]), dev.put(X[3:6])
+    for ref, part in ((a, X[:3]),) * 4 + ((b, X[3:6]),) * 2 + ((a, X[:3]),) * 2:
+        np.testing.assert_allclose(await context(x=ref).get(), linear_of(part), rtol=1e-5, atol=1e-6)
+    dev.put(X[6:9], out=a)
+    np.testing.assert_allclose(await context(x=a).get(), linear_of(X[6:9]), rtol=1e-5, atol=1e-6)
+    b.free()
+    with pytest.raises(cb.AccelError):
+        await context(x=b)
+    np.testing.assert_allclose(await context(x=a).get(), linear_of(X[6:9]), rtol=1e-5, atol=1e-6)
+
+
+async def test_results_in_use_are_not_written_again(dev: Any) -> None:
+    """Refs, views and parts of later ops keep a result; without them its memory is used again, without a copy."""
+    context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
+    given = [X[at : at + 2] for at in range(12)]
+    kept = [context(x=part) for part in given[:6]]
+    views = [context(x=part)[1:] for part in given]
+    sums = [context(x=part) + 1.0 for part in given]
+    for ref, part in zip(kept, given, strict=False):
+        np.testing.assert_allclose(await ref.get(), linear_of(part), rtol=1e-5, atol=1e-6)
+    for ref, part in zip(views, given, strict=True):
+        np.testing.assert_allclose(await ref.get(), linear_of(part)[1:], rtol=1e-5, atol=1e-6)
+    for ref, part in zip(sums, given, strict=True):
+        np.testing.assert_allclose(await ref.get(), linear_of(part) + 1, rtol=1e-5, atol=1e-6)
+    assert [len(each) for each in context._runner._recordings.values()] == [2]
+
+
+async def test_results_are_given_without_a_copy(dev: Any) -> None:
+    context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
+    for part in (X[:2], X[2:4], X[4:6], X[6:8]):
+        np.testing.assert_allclose(await context(x=part).get(), linear_of(part), rtol=1e-5, atol=1e-6)
+    (found,) = context._runner._recordings.values()
+    assert len(found) == 1
+    first = context(x=X[:2])
+    assert first.allocation.id == found[0].recording.replay().allocation.id
+    ref = context(x=X[2:4])  # the first one is in use
+    assert ref.allocation.id != first.allocation.id
+    first.free()
+    again = context(x=X[4:6])
+    assert again.allocation.id == first.allocation.id
+    with pytest.raises(cb.GpuRefStale):
+        await first.get()
+    np.testing.assert_allclose(await again.get(), linear_of(X[4:6]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(await ref.get(), linear_of(X[2:4]), rtol=1e-5, atol=1e-6)
+
+
+async def test_results_are_inputs_of_the_next_call(dev: Any) -> None:
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])]
+    w = np.random.default_rng(8).standard_normal((4, 4)).astype("f4") * 0.5
+    data = model(nodes, {"x": ("f32", ["n", 4])}, {"y": ("f32", ["n", 4])}, {"w": w})
+    context = dev.engine.context(await dev.engine.build(data, engine="callboard"), record=dev.record)
+    y, want = dev.put(X[:3]), X[:3]
+    for _ in range(8):
+        y, want = context(x=y), np.maximum(want @ w, 0)
+    np.testing.assert_allclose(await y.get(), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nodes", [[("Identity", "x", "y")], [("Relu", "x", "y"), ("Identity", "y", "z")]])
+async def test_outputs_that_share_memory_or_are_inputs_are_copied(dev: Any, nodes: list[tuple[str, str, str]]) -> None:
+    given = [node(op, [a], [b]) for op, a, b in nodes]
+    ports = {b: ("f32", ["n", 4]) for _, _, b in nodes}
+    data = model([*given, node("Neg", ["x"], ["e"])], {"x": ("f32", ["n", 4])}, {**ports, "e": ("f32", ["n", 4])})
+    context = dev.engine.context(await dev.engine.build(data, engine="callboard"), record=dev.record)
+    x = dev.put(X[:2])
+    for _ in range(4):
+        outs = list(context(x=x))
+        outs[0] += 1.0
+        for out in outs[1:-1]:
+            np.testing.assert_array_equal(await out.get(), np.maximum(X[:2], 0))
+        np.testing.assert_array_equal(await outs[-1].get(), -X[:2])
+    np.testing.assert_array_equal(await x.get(), X[:2])
+
+
+async def test_an_export_keeps_a_result(dev: Any) -> None:
+    context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
+    for _ in range(3):
+        await context(x=X[:2]).get()
+    exported = np.from_dlpack(await context(x=X[:2]))
+    for at in range(3):
+        await context(x=X[at : at + 2]).get()
+    np.testing.assert_allclose(exported, linear_of(X[:2]), rtol=1e-5, atol=1e-6)

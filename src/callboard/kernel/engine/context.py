@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.errors import GpuRefStale, ShapeError
+from callboard.core.errors import GpuRefStale
 from callboard.core.layout import Layout
 from callboard.core.operand import Operand
 from callboard.kernel.api import Submit
 from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
+from callboard.kernel.engine.inputs.given import arrays_of, by_name
 from callboard.kernel.engine.mapped.graph import stays_on_host
 from callboard.kernel.engine.mapped.recorded import Recorded
 from callboard.kernel.engine.messages import EngineSpec, Execute
@@ -51,13 +52,12 @@ class ExecutionContext:
         self._budget, self._clock = budget, clock
         self._runner = plan.runner if record is None or plan.runner is None else Recorded(plan.runner, record)
         self._known: dict[tuple[bytes, ...], EngineSpec] = {}
-        self._names = dict.fromkeys(port.name for port in plan.inputs)
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
         """Execute it once.
 
         Args:
-            inputs: Refs or NumPy arrays by the names of the inputs.
+            inputs: Refs, NumPy arrays, numbers or lists of numbers by the names of the inputs.
             more: The same, for names that are Python identifiers.
 
         Returns:
@@ -70,7 +70,7 @@ class ExecutionContext:
                 graph on this thread, and by the refs for ONNX Runtime. Other executions and the device are not touched.
             GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for any op.
         """
-        return finished(self.slices({**(inputs or {}), **more}))
+        return finished(self.slices(by_name(self.plan.title, self.plan.inputs, inputs, more)))
 
     async def run(
         self,
@@ -91,7 +91,7 @@ class ExecutionContext:
         Raises:
             ShapeError, BudgetSpent, GpuRefStale, DeviceMismatch, MailboxFull, DeviceStopped: As for a call.
         """
-        walk = self.slices(dict(inputs or {}), unchanged)
+        walk = self.slices(by_name(self.plan.title, self.plan.inputs, inputs, {}), unchanged)
         try:
             while True:
                 try:
@@ -106,7 +106,8 @@ class ExecutionContext:
 
     def slices(self, named: Mapping[str, Any], unchanged: bool = False) -> Walk[Any]:
         """An execution that pauses every 5 ms, and returns what a call does; ``unchanged`` as for :meth:`run`."""
-        given = self._given(named)
+        plan = self.plan
+        given = arrays_of(plan.title, plan.inputs, plan.model.graph.initializers, named)
         resident = self.plan.resident
         budget = Budget(self._budget, self._clock)
         copied = self._copied if unchanged else list
@@ -119,15 +120,6 @@ class ExecutionContext:
             if self.plan.resident is resident:
                 self.plan.resident = again
             return (yield from budget.slices(self._execute(copied(given), again)))
-
-    def _given(self, named: Mapping[str, Any]) -> list[Any]:
-        title = self.plan.title
-        if unknown := [name for name in named if name not in self._names]:
-            raise ShapeError(f"{title}: there is no input {unknown[0]!r}; the inputs are {', '.join(self._names)}")
-        if missing := [name for name in self._names if named.get(name) is None]:
-            raise ShapeError(f"{title}: input {missing[0]!r} is missing; the inputs are {', '.join(self._names)}")
-        values = [named[name] for name in self._names]
-        return [each if isinstance(each, Operand) else np.asarray(each) for each in values]
 
     def _execute(self, given: Sequence[Any], resident: Resident) -> Walk[Any]:
         plan = self.plan
@@ -182,7 +174,7 @@ class ExecutionContext:
             plan.title,
             plan.digest,
             plan.threads,
-            (*self._names, *resident.weights),
+            (*(port.name for port in plan.inputs), *resident.weights),
             tuple(port.name for port in plan.outputs),
             tuple(found),
             self._budget,

@@ -26,6 +26,7 @@ __all__ = ["ENGINES", "Methods"]
 
 _log = logging.getLogger("callboard.engine")
 ENGINES = ("onnxruntime", "callboard", "tensorrt")
+PRECISIONS = ("f32", "tf32")
 
 
 class Methods(Api[Mode]):
@@ -52,7 +53,9 @@ class Methods(Api[Mode]):
             model: The path of a file, whose weights may lie in files beside it; or its bytes, with all weights.
             profiles: (smallest, usual, largest shape) of inputs with dynamic extents, by name. Other shapes are
                 refused when a context is called; None: none is.
-            precision: ``"f32"``: the model computes as it is written.
+            precision: ``"f32"``: the model computes as it is written. ``"tf32"``: callboard's own engine may round the
+                factors of convolutions, and of products with weights, in f32 to TF32 (10 bits of mantissa), where the
+                device has it.
             engine: ``"onnxruntime"`` or ``"callboard"``, the ops of this device; None: on a CPU where ONNX Runtime is
                 installed, the one that is faster: both are executed a few times, for a second at most, unless a
                 shape is open or the model is large or slow, and the times are kept on disk. Otherwise
@@ -73,16 +76,20 @@ class Methods(Api[Mode]):
         event loops go on. The answer raises what is wrong with the model, the call what is wrong with the arguments.
         """
         if not isinstance(model, bytes | bytearray | str | os.PathLike):
-            raise TypeError(f"model is {type(model).__name__}; pass the bytes or the path of an ONNX file")
+            called = "its SerializeToString()" if hasattr(model, "SerializeToString") else "the bytes"
+            raise TypeError(f"model is {type(model).__name__}; pass {called} or the path of an ONNX file")
         title = title or ("model" if isinstance(model, bytes | bytearray) else Path(model).name)
-        if precision != "f32":
-            raise ShapeError(f"{title}: precision is {precision!r}; this version computes as the model says: 'f32'")
+        if precision not in PRECISIONS:
+            raise ShapeError(
+                f"{title}: precision is {precision!r}; use one of {', '.join(PRECISIONS)}, or lower the model "
+                f"(callboard.kernel.engine.lower)"
+            )
         given: Any = threads
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
             raise ShapeError(f"{title}: threads is {threads!r}; pass a number, 0 for all")
         if engine is not None:
             _check_engine(engine)
-        wanted = Wanted(title, None if profiles is None else dict(profiles), engine, refit, threads)
+        wanted = Wanted(title, None if profiles is None else dict(profiles), engine, refit, threads, precision)
         building = Building(self._submit, self._put, self.context, self.release)
         return Stepwise(building.steps(bytes(model) if isinstance(model, bytearray) else model, wanted))
 
@@ -118,6 +125,7 @@ class Methods(Api[Mode]):
             engine=None if compiled else header["engine"],
             refit=header["refit"],
             threads=header["threads"],
+            precision=header["precision"],
             title=header["title"],
         )
         if compiled:

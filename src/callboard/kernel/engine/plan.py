@@ -53,9 +53,14 @@ class Resident:
         return found
 
     @property
+    def refs(self) -> list[Any]:
+        """The weights that are there."""
+        return list(self._refs.values())
+
+    @property
     def is_stale(self) -> bool:
         """True if one of its arrays was lost with its context."""
-        return any(ref.is_stale for ref in list(self._refs.values()))
+        return any(ref.is_stale for ref in self.refs)
 
     def again(self) -> "Resident":
         """The same weights, for another generation."""
@@ -77,6 +82,7 @@ class EnginePlan:
         profiles: The shapes that are allowed, for inputs with dynamic extents.
         threads: Threads of an execution on a CPU; 0: the engine's choice.
         reason: Why this engine was chosen.
+        precision: ``"f32"``, or ``"tf32"``: see ``dev.engine.build``.
     """
 
     engine: str
@@ -96,6 +102,7 @@ class EnginePlan:
     refittable: bool = False
     executed: bytes = field(repr=False, default=b"")
     """The file that the engine reads: ``data``, with the weights as inputs if they can be replaced."""
+    precision: str = "f32"
     digest: str = ""
     """Of ``executed``, for an engine that keeps sessions; see :func:`digest_of`."""
 
@@ -110,10 +117,10 @@ class EnginePlan:
         """The version of ONNX's operators that the model uses."""
         return self.model.opset
 
-    def check(self, at: int, layout: Layout) -> None:
+    def check(self, at: int, layout: Layout, on_host: bool = False) -> None:
         """Check an array for the input number ``at``; see :meth:`Port.check`."""
         port = self.inputs[at]
-        port.check(self.title, layout, self.profiles.get(port.name))
+        port.check(self.title, layout, self.profiles.get(port.name), on_host)
 
     def check_host(self, at: int, array: Array) -> None:
         """Check a host array for the input number ``at``, as :meth:`check` does, and its values if they are indices.
@@ -121,8 +128,14 @@ class EnginePlan:
         Raises:
             InputRefused: A value is outside of a table that the model indexes with it.
         """
-        self.check(at, layout_of(as_dtype(array.dtype), array.shape))
         name = self.inputs[at].name
+        try:
+            dtype = as_dtype(array.dtype)
+        except (TypeError, ShapeError) as e:  # words, objects
+            raise ShapeError(
+                f"{self.title}: input {name!r} is an array of {array.dtype}, expected {self.inputs[at]}"
+            ) from e
+        self.check(at, layout_of(dtype, array.shape), on_host=True)
         if (bounds := self.bounds.get(name)) is not None:
             bounds.check(self.title, name, array)
 
@@ -168,6 +181,7 @@ class EnginePlan:
             "opset": self.opset,
             "threads": self.threads,
             "refit": self.refittable,
+            "precision": self.precision,
             "profiles": {name: each.shapes for name, each in self.profiles.items()},
             "bytes": len(data),
         }
@@ -179,8 +193,12 @@ class EnginePlan:
         lines += [f"opset {self.opset}, {len(self.model.graph.nodes)} nodes, {len(self.data)} bytes"]
         if self.runner is not None:
             lines += [f"{self.runner.folded} nodes were computed when the plan was built"]
+            if joined := self.runner.joined:
+                lines += [f"steps of several nodes: {', '.join(f'{n} {op}' for op, n in sorted(joined.items()))}"]
         lines += [f"input  {port}{self.profiles.get(port.name, '')}" for port in self.inputs]
         lines += [f"output {port}" for port in self.outputs]
+        if self.precision != "f32":
+            lines += [f"precision {self.precision}"]
         if self.refittable:
             lines += [f"{len(self.resident.weights)} weights can be replaced (refit)"]
         return "\n".join(lines)
@@ -238,6 +256,7 @@ def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
         )
         right = right and all(isinstance(header[key], str) for key in ("engine", "version", "device", "title"))
         right = right and isinstance(header["profiles"], dict) and isinstance(header["refit"], bool)
+        right = right and isinstance(header.setdefault("precision", "f32"), str)
     except (ValueError, KeyError, TypeError, RecursionError):
         right, header, model = False, {}, b""
     if not right:

@@ -49,6 +49,7 @@ class Wanted:
     engine: str | None
     refit: bool
     threads: int
+    precision: str = "f32"
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Building:
             source.reason,
         )
         rest = {"refit": wanted.refit, "threads": wanted.threads, "own": callboard_version()}
+        rest |= {} if wanted.precision == "f32" else {"precision": wanted.precision}
         return (yield from contest.steps(source.data, rest))
 
     def _built(self, engine: str, source: Source, wanted: Wanted, backend: str) -> Steps[EnginePlan]:
@@ -139,6 +141,7 @@ def _planned(engine: str, source: Source, wanted: Wanted, backend: str, put: Cal
         outputs=[Port(each.name, each.dtype or "", each.shape) for each in graph.outputs],
         profiles=source.profiles,
         threads=wanted.threads,
+        precision=wanted.precision,
         reason=source.reason,
         put=put,
         model=source.model,

@@ -32,15 +32,22 @@ class Port:
             return f"{self.name}: {self.dtype}[...]"
         return f"{self.name}: {self.dtype}[{', '.join('?' if n is None else str(n) for n in self.shape)}]"
 
-    def check(self, title: str, layout: Layout, profile: "Profile | None") -> None:
+    def check(self, title: str, layout: Layout, profile: "Profile | None", on_host: bool = False) -> None:
         """Check an array for an input.
+
+        Args:
+            title: Name of the model.
+            layout: Of the array.
+            profile: The shapes that are allowed; None: all that the model declares.
+            on_host: It is an array of NumPy.
 
         Raises:
             ShapeError: Dtype, number of axes or an extent does not fit; names input, axis, value and range.
         """
         where = f"{title}: input {self.name!r}"
         if layout.dtype is not DTYPES[self.dtype]:
-            raise ShapeError(f"{where} is {layout!r}, expected {self}; convert it (dev.array.cast)")
+            cure = f'array.astype("{DTYPES[self.dtype].np.name}")' if on_host else "dev.array.cast"
+            raise ShapeError(f"{where} is {layout!r}, expected {self}; convert it ({cure})")
         if self.shape is None:
             return
         if layout.ndim != len(self.shape):

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.errors import UnsupportedOp
 from callboard.core.operand import Operand
+from callboard.kernel.engine.fusing.attention import attended
 from callboard.kernel.engine.mapped.tools import Tools, Value, kind_of, name_of, operator
 
 __all__: list[str] = []
@@ -43,7 +45,17 @@ def attention(
     if past_key is not None:
         k, v = _joined(t, past_key, k, 2), _joined(t, past_value, v, 2)
     present = k, v
-    factor = math.sqrt(1.0 / math.sqrt(q.shape[3]) if scale is None else scale)
+    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
+    before = past_key.shape[2] if past_key is not None else 0
+    window = (left_window_size, 0 if is_causal else right_window_size)
+    if is_causal and right_window_size >= 0:
+        window = (left_window_size, min(right_window_size, 0))
+    whole = (*q.shape[:3], k.shape[2])
+    if t.outputs == 1 and lengths is None and softcap <= 0.0 and _precise(t, softmax_precision, dtype):
+        found = _in_one(t, q, k, v, mask, whole, before, window, scale)
+        if found is not None:
+            return _flattened(t, found) if flat else found
+    factor = math.sqrt(scale)
     if q.shape[1] != k.shape[1]:
         k, v = (t.xp(x).repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     xp, (q, k, v) = t.both(q, k, v)
@@ -52,11 +64,7 @@ def attention(
     if softcap > 0.0:
         scores = xp.multiply(xp.tanh(xp.divide(scores, softcap)), softcap)
         shown = scores
-    before = past_key.shape[2] if past_key is not None else 0
-    window = (left_window_size, 0 if is_causal else right_window_size)
-    if is_causal and right_window_size >= 0:
-        window = (left_window_size, min(right_window_size, 0))
-    bias = _bias(t, scores, mask, lengths, before, window)
+    bias = _bias(t, whole, name_of(scores), mask, lengths, before, window)
     if bias is not None:
         scores = _plus(t, scores, bias)
         shown = scores if qk_matmul_output_mode == 2 else shown
@@ -70,9 +78,43 @@ def attention(
     shown = shares if qk_matmul_output_mode == 3 else shown
     found = xp.matmul(t.cast(shares, dtype), v)
     if flat:
-        found = xp.permute_dims(found, (0, 2, 1, 3))
-        found = xp.reshape(found, (*found.shape[:2], math.prod(found.shape[2:])))
+        found = _flattened(t, found)
     return (found, *present, t.cast(shown, dtype))[: t.outputs]
+
+
+def _precise(t: Tools, code: int | None, dtype: str) -> bool:
+    """Whether a softmax in f32 (f64 for f64) has the precision that is asked for."""
+    return code is None or t.element(code) in (dtype, "f16", "bf16", "f32")
+
+
+def _in_one(
+    t: Tools,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value,
+    shape: tuple[int, ...],
+    before: int,
+    window: tuple[int, int],
+    scale: float,
+) -> Value | None:
+    """Attention by one op; None if there is none for it."""
+    queries, keys = shape[2:]
+    try:
+        if mask is None and window == (-1, 0) and before in (0, keys - queries):
+            side: Any = "bottom_right" if before else "top_left"
+            return attended(t, q, k, v, scale=scale, causal=True, alignment=side)
+        bias = _bias(t, shape, name_of(q), mask, None, before, window)
+        return attended(t, q, k, v, bias, scale=scale)
+    except UnsupportedOp:
+        return None
+
+
+def _flattened(t: Tools, x: Value) -> Value:
+    """From [batch, heads, steps, size] to [batch, steps, heads * size]."""
+    xp = t.xp(x)
+    x = xp.permute_dims(x, (0, 2, 1, 3))
+    return xp.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
 
 
 def _check_heads(t: Tools, q: Value, k: Value, v: Value, past_key: Value, past_value: Value) -> None:
@@ -111,22 +153,30 @@ def _scaled(t: Tools, x: Value, factor: float) -> Value:
     return t.xp(x).multiply(x, factor if name_of(x) != "bf16" else float(np.float32(factor)))
 
 
-def _bias(t: Tools, scores: Value, mask: Value, lengths: Value, before: int, window: tuple[int, int]) -> Value | None:
+def _bias(
+    t: Tools,
+    shape: tuple[int, ...],
+    dtype: str,
+    mask: Value,
+    lengths: Value,
+    before: int,
+    window: tuple[int, int],
+) -> Value | None:
     """What is added to scores [batch, heads, queries, keys]: a mask, minus infinity outside of windows and lengths."""
-    queries, keys = scores.shape[-2:]
-    dtype, bias = name_of(scores), None
+    queries, keys = shape[-2:]
+    bias = None
     if mask is not None:
         if mask.ndim > 4 or not mask.ndim or mask.shape[-1] > keys:
-            raise t.misfit(f"attn_mask has the shape {list(mask.shape)}, for scores {list(scores.shape)}")
+            raise t.misfit(f"attn_mask has the shape {list(mask.shape)}, for scores {list(shape)}")
         bias = _filled(t, mask, keys)
-        t.fits(bias, "attn_mask", tuple(scores.shape))
+        t.fits(bias, "attn_mask", shape)
         if kind_of(bias) == "b":
             bias = _allowed(t, bias, dtype)
         bias = t.cast(bias, dtype)
     row, column = np.arange(queries)[:, None], np.arange(keys)[None, :]
     count = None
     if lengths is not None:
-        count = t.counts(lengths, "nonpad_kv_seqlen", keys, (scores.shape[0],)).reshape(-1, 1, 1, 1)
+        count = t.counts(lengths, "nonpad_kv_seqlen", keys, (shape[0],)).reshape(-1, 1, 1, 1)
     place = row + (before if count is None else count - queries)
     seen = np.ones((queries, keys), bool)
     left, right = window

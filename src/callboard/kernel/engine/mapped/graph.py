@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import BudgetSpent, ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
 from callboard.kernel.engine.files.protobuf import printed
+from callboard.kernel.engine.fusing.passes import fused
 from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
 from callboard.kernel.engine.inputs.refused import MOST_NAMES, InputRefused, cure
 from callboard.kernel.engine.mapped.steps import Step, call, check_names, graphs_of, lasting, step_of
@@ -89,7 +91,9 @@ class Mapped:
             step = step_of(node, at, title)
             if not self._fold(node.op, step):
                 steps.append(step)
-        self._steps = self._needed(steps)
+        matrices = frozenset(name for name, array in graph.initializers.items() if array.ndim == 2)
+        joined = fused(self._needed(steps), self._outputs, self._constants, matrices)
+        self._steps = self._needed(joined)
         _trace(self._steps, [port.name for port in graph.inputs])
         kept = [*self._constants.values(), *lasting(graph.nodes)]
         self._lasting = frozenset(map(id, kept))
@@ -118,9 +122,11 @@ class Mapped:
         for name, array in resident.weights.items():
             values[name] = resident.ref(name, lambda array=array: array)
         tools = Tools(submit, put, self._opset)
+        tools.rounds = plan.precision == "tf32"
         tools.remembered(resident.computed, self._lasting)
         yield from self._execute(tools, values)
-        found = [tools.ref(values[name]) for name in self._outputs]
+        inputs = [each for each in given if isinstance(each, Operand)]
+        found = tools.apart([tools.ref(values[name]) for name in self._outputs], [*inputs, *resident.refs])
         for port, ref in zip(plan.outputs, found, strict=True):
             if ref.dtype is not DTYPES[port.dtype]:
                 raise ShapeError(f"{self._title}: output {port.name!r} is {ref.layout!r}, declared as {port}")
@@ -191,6 +197,11 @@ class Mapped:
             kept.append(step)
         self._constants = {name: value for name, value in self._constants.items() if name in used}
         return kept[::-1]
+
+    @property
+    def joined(self) -> Counter[str]:
+        """How many steps compute several nodes, by what they are."""
+        return Counter(step.op for step in self._steps if step.parts)
 
     def rehearse(self, submit: Any, plan: Any) -> Walk[None]:
         """Execute it once with zeros, where the shapes are known, so that what cannot be mapped is refused now.

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from callboard.core.operand import Operand
 from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.mapped.tools import LARGEST_OPERAND, Tools, Value, is_float, name_of, operator
 from callboard.kernel.tensor import Contract
@@ -17,10 +18,11 @@ def matmul(t: Tools, a: Value, b: Value) -> Value:
     if (found := _by_panels(t, a, b)) is not None:
         return found
     xp, (x, y) = t.both(a, b)
-    if x.ndim < 3 or y.ndim != 2 or 0 in x.shape:
+    if x.ndim < (2 if isinstance(x, Operand) and t.tf32(x) else 3) or y.ndim != 2 or 0 in (*x.shape, *y.shape):
         return xp.matmul(x, y)
     lines = xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))  # one product, not one for each matrix
-    return xp.reshape(xp.matmul(lines, y), (*x.shape[:-1], y.shape[1]))
+    found = t.blas_lt.matmul(lines, y, tf32=True) if t.tf32(x) else xp.matmul(lines, y)
+    return xp.reshape(found, (*x.shape[:-1], y.shape[1]))
 
 
 def _by_panels(t: Tools, a: Value, b: Value, transposed: bool = False) -> Value | None:
@@ -147,6 +149,7 @@ def conv(
         dilation=tuple(reach),
         groups=group,
         bias=None if b is None else t.ref(b),
+        tf32=t.tf32(x),
     )
 
 
@@ -184,6 +187,7 @@ def conv_transpose(
         dilation=tuple(reach),
         groups=group,
         output_padding=tuple(more),
+        tf32=t.tf32(x),
     )
     return found if b is None else t.xp(found).add(found, t.ref(b).reshape(1, -1, *[1] * n))
 
@@ -304,14 +308,18 @@ def layer_normalization(
     for w, what in ((scale, "Scale"), (bias, "B")):
         if w is not None:
             t.fits(w, what, shape)
-    weights = [None if w is None else t.xp(w).broadcast_to(w, shape) for w in (scale, bias)]
     return t.dnn.layer_norm(
         t.ref(x),
-        scale=t.ref(weights[0]),
-        bias=None if weights[1] is None else t.ref(weights[1]),
+        scale=_widened(t, scale, shape),
+        bias=None if bias is None else _widened(t, bias, shape),
         axes=axes,
         epsilon=epsilon,
     )
+
+
+def _widened(t: Tools, w: Value, shape: tuple[int, ...]) -> Value:
+    """A weight of a norm in the shape of what is normalised; one that has it stays the constant that it is."""
+    return t.ref(w if tuple(w.shape) == shape else t.xp(w).broadcast_to(w, shape))
 
 
 def _layer_statistics(t: Tools, x: Value, scale: Value, bias: Value, axis: int, epsilon: float) -> tuple[Value, ...]:
@@ -331,8 +339,9 @@ def rms_normalization(
     t: Tools, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
     axes = x.ndim - t.axis(axis, x.ndim)
-    wide = t.xp(scale).broadcast_to(scale, tuple(x.shape[x.ndim - axes :]))
-    return t.dnn.rms_norm(t.ref(x), scale=t.ref(wide), axes=axes, epsilon=epsilon)
+    return t.dnn.rms_norm(
+        t.ref(x), scale=_widened(t, scale, tuple(x.shape[x.ndim - axes :])), axes=axes, epsilon=epsilon
+    )
 
 
 @operator("LRN", since=1)

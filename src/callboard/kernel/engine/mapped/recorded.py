@@ -8,6 +8,7 @@ from callboard.core.errors import AccelError, BudgetSpent, GpuRefStale, Unsuppor
 from callboard.core.operand import Operand
 from callboard.kernel.engine.inputs.budget import Walk
 from callboard.kernel.engine.mapped.graph import Mapped, stays_on_host
+from callboard.kernel.engine.mapped.instances import Instance
 from callboard.kernel.memory import Copy
 from callboard.kernel.recording import recorder
 
@@ -26,6 +27,9 @@ class Recorded:
     The first execution with a set of shapes runs op by op, which puts constants on the device; the second is recorded;
     later ones are replays. What cannot be recorded always runs op by op.
 
+    The caller has the results as a recording has written them. While they are in use, other executions with these
+    shapes replay a second recording, and copy its results.
+
     Args:
         runner: The graph.
         record: ``dev.record`` of the plan's device.
@@ -37,7 +41,7 @@ class Recorded:
         self._resident: Any = None
         self._seen: dict[Any, bool] = {}
         """False: not yet recorded; True: it cannot be."""
-        self._recordings: OrderedDict[Any, Any] = OrderedDict()
+        self._recordings: OrderedDict[Any, list[Instance]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._recordings)
@@ -63,20 +67,31 @@ class Recorded:
         )
         inputs = {f"x{at}": each for at, each in enumerate(arrays) if isinstance(each, Operand)}
         found = self._recordings.get(key)
-        if found is not None:
-            self._recordings.move_to_end(key)
-        else:
-            found = yield from self._recorded(key, submit, plan, arrays, resident, inputs)
-            if found is None:
+        if found is None:
+            first = yield from self._recorded(key, submit, plan, arrays, resident, inputs)
+            if first is None:
                 return (yield from self._runner.run(submit, plan, arrays, resident))
-        outs = found.replay(**inputs)
+            found = [first]
+            if resident is self._resident:  # not replaced at a pause
+                self._recordings[key] = found
+            while len(self._recordings) > MOST_RECORDINGS:
+                self._recordings.popitem(last=False)
+        elif key in self._recordings:
+            self._recordings.move_to_end(key)
+        if found[0].lends and found[0].is_idle:
+            return found[0].lend(inputs)
+        if found[0].lends and len(found) == 1:
+            second = yield from self._recorded(key, submit, plan, arrays, resident, inputs)
+            if second is None:
+                return (yield from self._runner.run(submit, plan, arrays, resident))
+            found.append(second)
         # Each replay writes the recording's own memory again.
-        return [submit(Copy(src=out)) for out in (outs if isinstance(outs, tuple) else (outs,))]
+        return [submit(Copy(src=out)) for out in found[-1].replay(inputs)]
 
     def _recorded(
         self, key: Any, submit: Any, plan: Any, arrays: Sequence[Any], resident: Any, inputs: dict[str, Any]
-    ) -> Walk[Any]:
-        """A recording, or None if there is none (yet)."""
+    ) -> Walk[Instance | None]:
+        """A new recording, or None if there is none (yet)."""
         if key not in self._seen:
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
@@ -96,18 +111,21 @@ class Recorded:
 
         try:
             with recording:
-                recording.returns(*(yield from _short(self._runner.run(submit, plan, arrays, resident, put))))
+                outs = yield from _short(self._runner.run(submit, plan, arrays, resident, put))
+                recording.returns(*outs)
+                lends = _are_own(outs)
         except (BudgetSpent, GpuRefStale):
             raise
         except (AccelError, ValueError, TypeError, RuntimeError):
             self._seen[key] = True
             return None
-        if resident is not self._resident:  # replaced at a pause
-            return recording
-        self._recordings[key] = recording
-        while len(self._recordings) > MOST_RECORDINGS:
-            self._recordings.popitem(last=False)
-        return recording
+        return Instance(recording, lends)
+
+
+def _are_own(outs: list[Any]) -> bool:
+    """Whether the ops of the open recording make these arrays, each in memory of its own."""
+    open_, owners = recorder.get(), [out.allocation for out in outs]
+    return open_ is not None and all(map(open_.makes, owners)) and len(set(map(id, owners))) == len(owners)
 
 
 def _short(walk: Walk[list[Any]]) -> Walk[list[Any]]:

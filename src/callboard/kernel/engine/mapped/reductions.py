@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from callboard.core.operand import Operand
 from callboard.kernel.engine.mapped.tools import Tools, Value, is_float, name_of, operator
 
 __all__: list[str] = []
@@ -152,6 +153,8 @@ def lp_normalization(t: Tools, x: Value, *, axis: int = -1, p: int = 2) -> Value
         raise t.refusal(f"the norm of p = {p} is not mapped")
     parts = xp.abs(x) if p == 1 else xp.multiply(x, x)
     norm = xp.sum(parts, axis=axis, keepdims=True, dtype=x.dtype)
+    if isinstance(x, Operand) and is_float(x):
+        return t.map(f"where(n == 0.0, n, x / {'n' if p == 1 else 'sqrt(n)'})", x=x, n=norm)
     norm = norm if p == 1 else xp.sqrt(norm)
     found = xp.divide(x, norm)
     return xp.where(xp.equal(norm, 0), xp.zeros_like(found), found)

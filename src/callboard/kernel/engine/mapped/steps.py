@@ -35,6 +35,10 @@ class Step(msgspec.Struct, gc=False):  # thousands, which collections of garbage
     drops: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     """Inputs of the model that it is computed of."""
+    op: str = ""
+    """The operator, with its domain."""
+    parts: tuple["Step", ...] = ()
+    """Of several nodes: those, for values that its function does not take; it gives None for them."""
 
 
 def step_of(node: Node, at: int, title: str) -> Step:
@@ -51,7 +55,13 @@ def step_of(node: Node, at: int, title: str) -> Step:
     operator = operator_of(node.title)
     assert operator is not None, "checked when the plan is built"
     return Step(
-        _name(node, at, title), operator, node.inputs, node.outputs, node.attributes, frozenset(captured) or NO_NAMES
+        _name(node, at, title),
+        operator,
+        node.inputs,
+        node.outputs,
+        node.attributes,
+        frozenset(captured) or NO_NAMES,
+        op=node.title,
     )
 
 
@@ -72,6 +82,9 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Walk[Sequence[A
     inputs = [tools.placed(values[name]) if name else None for name in step.inputs]
     while inputs and inputs[-1] is None:
         inputs.pop()
+    if step.parts:
+        joined = _joined(tools, step, inputs)
+        return joined if joined is not None else (yield from _apart(tools, step, values))
     try:
         with np.errstate(all="ignore"):  # on the host as on the device: quotients by 0 have results, and no warning
             found = step.operator.function(tools, *inputs, **step.attributes)
@@ -91,6 +104,29 @@ def call(tools: Tools, step: Step, values: Mapping[str, Any]) -> Walk[Sequence[A
     if (axes := max((value.ndim for value in found), default=0)) > MOST_AXES:
         raise tools.misfit(f"a result has {axes} axes, at most {MOST_AXES} are mapped")
     return found
+
+
+def _joined(tools: Tools, step: Step, inputs: Sequence[Any]) -> Sequence[Any] | None:
+    """The outputs of several nodes by one op; None if there is none for these values."""
+    try:
+        found = step.operator.function(tools, *inputs, **step.attributes)
+    except (ShapeError, UnsupportedOp):  # one of the nodes names what is wrong, or can be computed where the op cannot
+        return None
+    return found if found is None or isinstance(found, list) else [found]
+
+
+def _apart(tools: Tools, step: Step, values: Mapping[str, Any]) -> Walk[Sequence[Any]]:
+    """The outputs of several nodes, one after the other."""
+    made: dict[str, Any] = {}
+    around: ChainMap[str, Any] = ChainMap(made, values)  # type: ignore[arg-type]
+    for at, part in enumerate(step.parts):
+        found = yield from call(tools, part, around)
+        made.update(zip(part.outputs, found, strict=False))
+        needed = {name for later in step.parts[at + 1 :] for name in later.inputs}.union(step.outputs)
+        for name in made.keys() - needed:
+            del made[name]
+        yield
+    return [made[name] for name in step.outputs]
 
 
 def execute(tools: Tools, graph: Graph, inputs: Sequence[Value]) -> Walk[list[Value]]:

@@ -1,8 +1,10 @@
 """What the functions of operators use: arrays of the host or the device, and the libraries of the device."""
 
+import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,17 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError, UnsupportedOp
 from callboard.core.operand import Operand
+from callboard.core.ref import DeferredRef
 from callboard.kernel.array import Cast
+from callboard.kernel.attention.api import AttentionApi
+from callboard.kernel.blas_lt.api import BlasLtApi
 from callboard.kernel.dnn.api import DnnApi
 from callboard.kernel.elementwise.api import ElementwiseApi
 from callboard.kernel.elementwise.shapes import broadcast
 from callboard.kernel.engine.inputs.refused import InputRefused
 from callboard.kernel.engine.onnxfile import ELEMENTS
 from callboard.kernel.engine.plan import settled
+from callboard.kernel.memory import Copy
 
 __all__ = [
     "OPERATORS",
@@ -42,6 +48,8 @@ LEAST_PANELS = 1 << 14
 """Elements of a matrix in panels: a smaller one stays in the caches."""
 MOST_PANELS = 1 << 26
 """Elements of all panels of a plan, which the device has beside the matrices."""
+MEMORY = "memory"
+"""Key of the allocations of constants, in the table of their refs."""
 LARGEST_THERE = 1 << 31
 """Elements of an array that the device makes."""
 
@@ -135,6 +143,8 @@ class Tools:
         self.opset = opset
         self.outputs = 1
         self.title = ""
+        self.rounds = False
+        """Factors in f32 may be rounded to TF32."""
         self.turns = 0
         """Turns of loops so far."""
         self.scope: Mapping[str, Any] = {}
@@ -145,12 +155,15 @@ class Tools:
         self._here: dict[Any, Any] = {}
         self._placed: dict[int, Any] = {}
         """Host arrays that are on the device as they are large, by the identity of their refs."""
+        self._made: dict[Any, Any] = {}
         self._constants: dict[Any, Any] = {}
         self._lasting: frozenset[int] = frozenset()
         if submit is not None:
             assert put is not None
             self._dnn: Any = DnnApi(submit, put)
             self._elementwise: Any = ElementwiseApi(submit, put)
+            self.blas_lt: Any = BlasLtApi(submit, put)
+            self.attention: Any = AttentionApi(submit, put)
 
     def submit(self, message: Any) -> Any:
         """Submit a message."""
@@ -177,7 +190,19 @@ class Tools:
         if found is None:
             array = np.ascontiguousarray(value).reshape(value.shape)
             found = table[id(value)] = (settled(self._put, array) if lasts else self._put(array), value)
+            if lasts:
+                table.setdefault(MEMORY, set()).add(id(found[0].allocation))
         return found[0]
+
+    def apart(self, results: list[Any], kept: Sequence[Any]) -> list[Any]:
+        """The results, each in memory that is no other's, of no constant and of none of these: callers may write it."""
+        taken = {id(ref.allocation) for ref in kept} | self._constants.get(MEMORY, set())
+        found: list[Any] = []
+        for ref in results:
+            where = id(ref) if type(ref) is DeferredRef else id(ref.allocation)
+            found.append(self.submit(Copy(src=ref)) if where in taken else ref)
+            taken.add(where)
+        return found
 
     def placed(self, value: Value) -> Value:
         """The value where a node computes with it: a large one on the device, where no event loop waits for it."""
@@ -186,6 +211,10 @@ class Tools:
         found = self.ref(value)
         self._placed[id(found)] = value
         return found
+
+    def tf32(self, x: Value) -> bool:
+        """Whether a product of ``x`` may round its factors to TF32."""
+        return self.rounds and name_of(x) == "f32"
 
     def panels(self, matrix: Value, x: Value, transposed: bool) -> Value:
         """A constant matrix in panels of few columns, f32[n, k, w], for a product that is faster with them; else None.
@@ -224,6 +253,19 @@ class Tools:
         Other arrays of the host are of this execution alone.
         """
         self._constants, self._lasting = constants, lasting
+
+    def once(self, key: Any, source: Value, make: Callable[[], Any]) -> Any:
+        """What is made of a value, once in an execution.
+
+        Args:
+            key: Names what is made; has the identity of ``source``.
+            source: The value.
+            make: Makes it.
+        """
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make(), source  # which keeps its identity
+        return found[0]
 
     def both(self, *values: Value) -> tuple[Any, tuple[Any, ...]]:
         """The namespace of arrays, and the values in it: NumPy if all are on the host, else the device's."""
@@ -275,17 +317,20 @@ class Tools:
         return self.both(*values)
 
     def map(self, expression: str, **values: Value) -> Any:
-        """``dev.elementwise.map`` of arrays and numbers."""
+        """``dev.elementwise.map`` of arrays and numbers; as the functions of ``dev.xp``, a part of what reads it."""
         if self._submit is None:
             raise HostOnly
         named = {
             name: self.ref(value) if isinstance(value, np.ndarray | np.generic | Operand) else value
             for name, value in values.items()
         }
-        arrays = [each for each in named.values() if isinstance(each, Operand)]
+        arrays: list[Any] = [each for each in named.values() if isinstance(each, Operand)]
         if (shape := broadcast([each.shape for each in arrays])) is not None:
             self.sized(shape, *arrays)
-        return self._elementwise.map(expression, **named)
+        if not arrays:
+            return self._elementwise.map(expression, **named)
+        order = sorted(named, key=lambda name: _place(expression, name))
+        return arrays[0]._port.services.xp._apply(expression, **{name: named[name] for name in order})
 
     def host(self, value: Value, what: str) -> "np.ndarray[Any, Any]":
         """A value that shapes depend on, and that therefore must be known before the execution.
@@ -369,6 +414,14 @@ class Tools:
     def misfit(self, why: str) -> InputRefused:
         """The error of an operator that has no result for these values or shapes."""
         return InputRefused(f"{self.title}: {why}")
+
+
+@functools.lru_cache(maxsize=256)
+def _place(expression: str, name: str) -> int:
+    """Where a name first appears in an expression."""
+    found = re.search(rf"\b{name}\b", expression)
+    assert found is not None, f"{name} is not in {expression}"
+    return found.start()
 
 
 def is_float(value: Value) -> bool:
