@@ -203,6 +203,6 @@ async def _ended(call: Reply[Any]) -> Exception | None:
     """What a call failed with, when it has ended."""
     try:
         await call
-    except Exception as error:
+    except Exception as error:  # of a device, the model or the loss: the caller raises it
         return error
     return None
