@@ -12,8 +12,6 @@ import pytest
 import callboard as cb
 from callboard.core import registry
 from callboard.core.ref import DeferredRef
-from callboard.device.host.context.lending import Lending
-from callboard.device.protocol.lending import Borrow, Lend
 from callboard.device.protocol.residents.foreign import exported
 from callboard.testing.faults import Faults
 from callboard.testing.faulty import FaultyBackend
@@ -183,32 +181,6 @@ async def test_another_thread_calls_or_frees_meanwhile(cpu_device: cb.Device, mo
     monkeypatch.setattr(interop, "_lend", lent)
     with pytest.raises(cb.GpuRefStale, match="freed"):
         a.__dlpack__()
-
-
-async def test_an_idle_host_is_asked_without_waking_its_thread(
-    cpu_device: cb.Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answered: dict[type[Any], int] = {}
-    at_once = Lending.at_once
-
-    def seen(self: Lending, request: Any) -> bool:
-        done = at_once(self, request)
-        if done:
-            answered[type(request)] = threading.get_ident()
-        return done
-
-    monkeypatch.setattr(Lending, "at_once", seen)
-    x = cpu_device.put(np.arange(5.0))
-    async with asyncio.timeout(BOUND):
-        while len(answered) < 2:  # the thread may still be at work
-            await x
-            given = np.full(3, 2.0)
-            y = cpu_device.adopt(given)
-            np.testing.assert_array_equal(cpu_device.host_view(x), np.arange(5.0))
-            await cpu_device.fill(y, 3.0)
-            assert given.tolist() == [3, 3, 3]
-    assert set(answered) == {Borrow, Lend}
-    assert set(answered.values()) == {threading.get_ident()}
 
 
 async def test_on_the_callers_own_loop() -> None:

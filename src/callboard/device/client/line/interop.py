@@ -258,7 +258,7 @@ class Interop:
                 )
                 return
             hosts.append(port.outbox.host)
-            port.outbox.host.lend(make(done))
+            port.outbox.host.post(make(done))  # type: ignore[arg-type]
 
         here = asyncio._get_running_loop() is self._port.loop
         if here:

@@ -61,15 +61,6 @@ class Lending:
                 self._waiting.append((request, block))
                 self.advance()
 
-    def at_once(self, request: Any) -> bool:
-        """Answer a request while no call is parked, if nothing must be waited for; False: nothing has been done."""
-        context = self._context
-        if isinstance(request, Borrow) and context.streams.timelines and request.follow is None:
-            self._borrow(request)
-            return True
-        block = context.admission.buffers.get(request.buffer) if isinstance(request, Lend) else None
-        return block is not None and self._answered(request, block)
-
     def advance(self) -> bool:
         """Answer the requests that can be answered now; True while others wait."""
         if self._waiting:

@@ -16,7 +16,6 @@ from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.host.context.actor import ContextActor
 from callboard.device.host.helm import Helm, new_helm
 from callboard.device.protocol.failures import as_failure
-from callboard.device.protocol.lending import LendingRequest
 from callboard.device.protocol.messages import (
     Activate,
     ActorCall,
@@ -357,10 +356,6 @@ class ContextHost:
         """
         assert self._context is not None
         return self.polls and self._context.admission.at_once(call)
-
-    def lend_inline(self, request: LendingRequest) -> bool:
-        """Answer a request for memory now if nothing must be waited for; returns whether it was answered."""
-        return self._context is not None and self._context.lending.at_once(request)
 
     def handle(self, message: Plain | UnknownKind) -> None:
         """Handle one message."""

@@ -8,7 +8,6 @@ from typing import ClassVar
 from callboard.core.errors import ContextPoisoned
 from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.control import EndWorld
-from callboard.device.protocol.lending import LendingRequest
 from callboard.device.protocol.messages import Call, Calls, FromHost, Plain, ProtocolError, UnmapArena
 
 __all__ = ["GIVEN_UP", "Host", "HostEnd", "Unreached", "unreadable"]
@@ -91,10 +90,6 @@ class Host(abc.ABC):
         """
         self.post(Calls([call]))
         return True
-
-    def lend(self, request: LendingRequest) -> None:
-        """Have a host in this process answer a request for memory: at once if it can; raises as :meth:`post`."""
-        self.post(request)  # type: ignore[arg-type] # no message that travels
 
     def execute(self, call: Call) -> bool:
         """Do the work of a call now, if that is known to be short and nothing is in flight. On the loop's thread.

@@ -21,7 +21,6 @@ from callboard.device import forkguard, leftthreads
 from callboard.device.host.channel import Channel, ChannelClosed
 from callboard.device.protocol.arena import Arena
 from callboard.device.protocol.control import EndWorld
-from callboard.device.protocol.lending import LendingRequest
 from callboard.device.protocol.messages import (
     Call,
     Calls,
@@ -126,10 +125,6 @@ class ThreadHost(Host):
             self._channel.lent = True
             self._loop.call_soon(self._hand_back)
         return True
-
-    def lend(self, request: LendingRequest) -> None:
-        if not self._act(lambda host: host.lend_inline(request)):
-            super().lend(request)
 
     def execute(self, call: Call) -> bool:
         done = self._act(lambda host: host.execute(call), tells=False)
