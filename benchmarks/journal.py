@@ -33,7 +33,7 @@ from callboard.actors.clock import LoopClock
 from callboard.multi_device.replay.codec import Codec
 from callboard.multi_device.replay.entries import Input, encode
 from callboard.multi_device.replay.journals.frames import frames
-from callboard.multi_device.replay.recorder import Pen
+from callboard.multi_device.replay.recorder import EntryWriter
 from callboard.multi_device.replay.writer import GROUP, JournalWriter
 
 CLIENTS, MAX_BATCH = 64, 32
@@ -251,7 +251,7 @@ def _callers(folder: Path, records: list[bytes], rounds: int) -> Figures:
     def message() -> float:
         writer = JournalWriter(cb.FileJournal(folder / next(names)), "bench", linger=0.01)
         writer.start()
-        pen = Pen(writer, Codec(), LoopClock(), True)
+        pen = EntryWriter(writer, Codec(), LoopClock(), True)
         try:
             return on_the_caller(lambda m: pen.input("/shop/counter", 1, "tell", m, 0), messages, writer.flush)
         finally:

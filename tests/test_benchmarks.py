@@ -492,9 +492,9 @@ def test_dashboard(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_telemetry(tmp_path: Path) -> None:
     results = run(tmp_path, "telemetry")["results"]
-    assert set(results["event"]) == {"off", "on", "drained", "in a trace file"}
+    assert set(results["event"]) >= {"off", "on", "drained", "in a trace file"}
     assert all(0 <= seconds < 1 for seconds in results["event"].values())
     for isolation in ("thread", "process"):
         figures = results[f"products of 64 x 64, {isolation}, per second"]
         assert figures["on"]["ratio"]["median"] == pytest.approx(figures["on"]["median"] / figures["off"]["median"])
-    assert set(results["closed-128 batching, requests per second"]) == {"off", "on"}
+    assert set(results["closed-128 batching, requests per second"]) >= {"off", "on"}
