@@ -55,7 +55,8 @@ def near(found: Any, wanted: Any, dtype: str) -> None:
     assert found.dtype == dtype
     off = np.abs(found.astype("f8") - wanted)
     assert off.max() <= (1e-2 if dtype == "float32" else 1), off.max()
-    assert dtype == "float32" or (off > 0).sum() <= max(3, 0.01 * off.size)
+    close = {"uint8": 0.01, "uint16": 0.05}.get(dtype, 1.0)  # sums in f32 of 16 bits are off by up to a fiftieth
+    assert (off > 0).sum() <= max(3, close * off.size)
 
 
 @pytest.mark.parametrize("border", list(SCIPY))
