@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from tests.multi_device.copies_lab import BOUND, Slow, kill, numbers, pair
 from tests.together import together
 
 import callboard as cb
+from callboard.device.client.line import port as ports
 from callboard.device.client.peers import peer
+from callboard.device.client.residents import registry
 from callboard.device.client.staging import windows
 
 pytestmark = pytest.mark.leaves_nothing
@@ -199,3 +202,12 @@ async def test_a_source_that_cannot_be_shared_fails_its_copy_at_once(monkeypatch
         for _ in range(5):  # nothing else is asked of the source meanwhile
             with pytest.raises(cb.UnsupportedOp, match="the source failed: CpuDevice shares no memory"):
                 await a.put(numbers()).to(b)
+
+
+async def test_actors_start_beside_what_holds_arrays_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "_ids", itertools.count(1 << 20))  # ids of ops; those of actors are others
+    monkeypatch.setattr(registry, "_ids", itertools.count(1 << 20))
+    async with pair("thread", "thread") as (a, b), asyncio.timeout(BOUND):
+        assert (await a.put(numbers()).to(b).get()).shape == numbers().shape
+        for _ in range(20):
+            await a.actor_of(cb.Props(Slow)).ready()

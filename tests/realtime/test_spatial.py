@@ -115,6 +115,8 @@ async def test_distance_decides_and_ids_are_the_callers() -> None:
         index = cb.SpatialIndexActor(gpu, 1.0)
         assert sets(await index.within([(0, 0, 0)], 1.0)) == [[]]
         assert (await index.nearest([(0, 0, 0)], 2)).ids.tolist() == [[-1, -1]]
+        with pytest.raises(ValueError, match="ids has 18446744073709551615; they are kept in i8"):
+            index.rebuild([(0, 0, 0)], ids=np.array([2**64 - 1], "u8"))
         index.rebuild([(0, 0, 0), (1.9, 0, 0), (0.5, 0, 0)], ids=[70, -3, 9])
         found = await index.within([(0, 0, 0), (1.9, 0, 0), (50, 0, 0)], [1.0, 0.0, 2.0])
         assert (found.offsets.tolist(), found.ids.tolist()) == ([0, 2, 3, 3], [70, 9, -3])

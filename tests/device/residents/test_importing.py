@@ -74,12 +74,12 @@ served.cpu.close()
 """
 
 
-def run(folder: Path, program: str, **modules: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, program: str, *arguments: str, **modules: str) -> subprocess.CompletedProcess[str]:
     for name, source in modules.items():
         (folder / f"{name}.py").write_text(source)
     (folder / "program.py").write_text(program)
     return subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "program.py", *arguments], cwd=folder, capture_output=True, text=True, timeout=50, check=False
     )
 
 
@@ -130,3 +130,30 @@ def test_a_host_opens_no_devices(tmp_path: Path) -> None:
     assert "this process is the context host of cpu:0" in told
     assert 'if __name__ == "__main__":' in told
     assert len(set((tmp_path / "imports").read_text().split())) == 2  # the application and its only host
+
+
+ARGUED = """
+import sys
+import callboard as cb
+
+WIDTH = int(sys.argv[sys.argv.index("--width") + 1]) if "--width" in sys.argv else 8
+
+class Wide(cb.ResidentActor):
+    def told(self) -> list[object]:
+        return [WIDTH, sys.argv]
+"""
+
+ARGUING = """
+import sys
+import argued
+from argued import cb
+
+with cb.sync.device("cpu", isolation="process", standby=None) as cpu:
+    assert cpu.actor_of(cb.Props(argued.Wide)).call(argued.Wide.told) == [16, sys.argv]
+print("the same")
+"""
+
+
+def test_a_module_reads_the_arguments_of_the_application(tmp_path: Path) -> None:
+    done = run(tmp_path, ARGUING, "--width", "16", "ä", argued=ARGUED)
+    assert done.stdout == "the same\n", done.stderr

@@ -201,9 +201,11 @@ async def test_numbers_and_lists_of_python_have_the_dtype_of_the_input(dtype: st
         ("i32", {"x": [[1 << 40, 2]], "s": 1}, r"input 'x': .*; expected x: i32\[n, 2\]"),
         ("f32", {"x": [[1.0, 2.0], [3.0]], "s": 1}, r"input 'x': .*; expected x: f32\[n, 2\]"),
         ("f32", {"x": np.ones((1, 2)), "s": 1.0}, r"input 'x' is f64\[1, 2\].*astype\(\"float32\"\)"),
+        ("f32", {"x": [[1e300, 2.0]], "s": 1.0}, r"input 'x': 1e\+300 is no number of f32"),
+        ("f32", {"x": [[(1 << 24) + 1, 2]], "s": 1.0}, r"input 'x': 16777217 is no number of f32"),
         ("f32", {"x": [["a", "b"]], "s": 1.0}, r"input 'x' is an array of <U1, expected x: f32\[n, 2\]"),
     ],
-    ids=["fractions", "too large", "ragged", "array", "words"],
+    ids=["fractions", "too large", "ragged", "array", "infinite", "rounded", "words"],
 )
 async def test_what_would_change_is_refused(dtype: str, given: dict[str, Any], message: str) -> None:
     async with cb.device("cpu") as dev:

@@ -228,6 +228,15 @@ async def test_a_step_that_fails_or_is_skipped_leaves_everything(pair: list[cb.D
             await training.step(((x, x), y))
 
 
+async def test_a_loss_without_a_gradient_is_refused(pair: list[cb.Device]) -> None:
+    def accuracy(outputs: Any, targets: Any) -> Any:
+        return (outputs.argmax(-1) == targets).float().mean()
+
+    async with trainer(pair, mlp, stages=2, loss=accuracy) as training:
+        with pytest.raises(RuntimeError, match="the loss has no gradient"):
+            await training.step(batches(1, 6)[0])
+
+
 async def test_a_failed_copy_between_stages_is_what_the_step_raises(
     pair: list[cb.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:

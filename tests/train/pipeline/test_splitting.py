@@ -103,6 +103,60 @@ def test_cuts_that_cannot_be() -> None:
             split(model, at)
 
 
+def writing(self: Any, x: Any) -> Any:
+    self.count.add_(1)
+    return self.one(x) * self.count
+
+
+def replacing(self: Any, x: Any) -> Any:
+    self.count = self.count + 1
+    return self.one(x) * self.count
+
+
+def drawing(self: Any, x: Any) -> Any:
+    return self.one(x) * torch.rand(4)
+
+
+def without_gradient(self: Any, x: Any) -> Any:
+    with torch.no_grad():
+        h = self.one(x)
+    return self.two(h)
+
+
+def in_bfloat(self: Any, x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        h = self.one(x)
+    return self.two(h.float())
+
+
+def as_recorded(self: Any, x: Any) -> Any:
+    with torch.no_grad():
+        scale = torch.full((4,), 2.0)
+    h = nn.functional.dropout(self.one(x) * self.count * scale, 0.5, self.training)
+    return self.two(h + torch.rand_like(h))
+
+
+@pytest.mark.parametrize(
+    "forward, message",
+    [
+        (writing, "writes the buffer 'count'"),
+        (replacing, "replaces the buffer 'count'"),
+        (drawing, r"draws random numbers \(torch.rand\)"),
+        (without_gradient, "turns gradients or autocast on or off"),
+        (in_bfloat, "turns gradients or autocast on or off"),
+        (as_recorded, ""),
+    ],
+)
+def test_what_a_recording_would_do_once_is_refused(forward: Any, message: str) -> None:
+    model = type("Odd", (Deciding,), {"forward": forward})()
+    model.register_buffer("count", torch.ones(()))
+    if message:
+        with pytest.raises(TypeError, match=f"Odd cannot be cut: it {message}.*pass a list of stages"):
+            split(model, 1)
+    else:
+        assert len(split(model, ["two"])[0]) == 2
+
+
 def test_other_models_are_not_touched_while_one_is_recorded() -> None:
     seen: list[Any] = []
 

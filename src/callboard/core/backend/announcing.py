@@ -4,7 +4,10 @@ import sys
 import threading
 from contextlib import suppress
 
-__all__ = ["announce"]
+__all__ = ["NOTICE", "announce"]
+
+NOTICE = "callboard: compiling "
+"""Beginning of the line."""
 
 _said: set[str] = set()
 _lock = threading.Lock()
@@ -25,5 +28,5 @@ def announce(what: str, folder: object) -> None:
             return
         _said.add(what)
     with suppress(OSError, ValueError, AttributeError):  # closed, or there is none: nothing depends on it
-        sys.stderr.write(f"callboard: compiling {what}, once; kept in {folder}\n")
+        sys.stderr.write(f"{NOTICE}{what}, once; kept in {folder}\n")
         sys.stderr.flush()

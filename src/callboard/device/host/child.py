@@ -90,8 +90,11 @@ def _arguments() -> argparse.Namespace:
 
 
 def _restore_path() -> None:
-    """Import from where the application imports, and let our own children see the environment that it has."""
-    path, python_path = json.loads(os.environ.pop("CALLBOARD_CHILD_PATH"))
+    """Import from where the application imports, with its arguments, and let our own children see its environment.
+
+    A module of the user's may read ``sys.argv``, as those of multiprocessing's children do.
+    """
+    path, python_path, sys.argv[:] = json.loads(os.environ.pop("CALLBOARD_CHILD_PATH"))
     sys.path[:] = path
     if python_path is None:
         os.environ.pop("PYTHONPATH", None)

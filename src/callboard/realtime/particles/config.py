@@ -27,8 +27,9 @@ __all__ = [
 Metres = Annotated[Vector, Limits("m")]
 Speed = Annotated[Vector, Limits("m/s")]
 ParticleMethod = Literal["symplectic", "verlet", "rk4"]
-"""``"symplectic"``: semi-implicit Euler, first order; ``"verlet"``: velocity Verlet, second order; both keep energy
-within bounds. ``"rk4"``: the classical Runge-Kutta method, fourth order."""
+"""``"symplectic"``: semi-implicit Euler, first order; ``"verlet"``: velocity Verlet, second order (first, where
+forces read velocities); both keep energy within bounds where they read none.
+``"rk4"``: the classical Runge-Kutta method, fourth order."""
 
 
 class Attractor(Part, frozen=True, kw_only=True):
@@ -137,8 +138,9 @@ class ParticleConfig(msgspec.Struct, frozen=True, kw_only=True):
         drag: The force ``-drag * v``: the part of its velocity that a particle of 1 kg loses in a second.
         bounds: Two corners of a box in which particles stay; None for none.
         bounce: Part of the velocity that is left after a collision with the box.
-        method: ``"symplectic"``: semi-implicit Euler, first order; ``"verlet"``: velocity Verlet, second order;
-            ``"rk4"``: Runge-Kutta, fourth order, which takes neither contacts, nor :class:`.Force`, nor functions.
+        method: ``"symplectic"``: semi-implicit Euler, first order; ``"verlet"``: velocity Verlet, second order, first
+            where forces read velocities; ``"rk4"``: Runge-Kutta, fourth order, which takes neither contacts, nor
+            :class:`.Force`, nor functions.
         fields: Further forces: :class:`Attractor`, :class:`Spring`, :class:`Vortex`, :class:`Wind`, :class:`.Force`.
         parameters: Numbers that a :class:`.Force` reads by name, and functions as arrays; cheap to change.
         attributes: Further numbers of each particle, by name, and what they are for particles that are not given them.

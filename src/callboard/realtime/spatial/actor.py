@@ -349,4 +349,6 @@ def _ids(ids: Any, size: int) -> NDArray[np.int64]:
         raise TypeError(f"ids has dtype {given.dtype}; pass integers")
     if given.shape != (size,):
         raise ShapeError(f"ids has shape {list(given.shape)} for {size} points; give each one")
+    if given.dtype == np.uint64 and given.size and given.max() > np.iinfo("i8").max:
+        raise ValueError(f"ids has {given.max()}; they are kept in i8, so at most {np.iinfo('i8').max}")
     return given.astype("i8")

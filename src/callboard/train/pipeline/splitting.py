@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from callboard.train.pipeline.routes import Ports
-from callboard.train.pipeline.tracing import traced
+from callboard.train.pipeline.tracing import CURE, traced
 
 __all__ = ["StageModule", "ports_of", "split"]
+
+LISTED = "pass a list of stages, each a torch.nn.Module"
 
 
 class StageModule(NamedTuple):
@@ -119,10 +121,9 @@ def _traced(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], lis
     try:
         graph = traced(model)
     except Exception as error:  # whatever the model does with what it is traced with
-        raise TypeError(
-            f"{type(model).__name__} cannot be cut, because its forward depends on values or shapes ({error}); pass a "
-            "list of stages, each a torch.nn.Module"
-        ) from error
+        told = CURE in str(error)
+        why = f": {error}" if told else f", because its forward depends on values or shapes ({error}); {LISTED}"
+        raise TypeError(f"{type(model).__name__} cannot be cut{why}") from error
     evaluating = _evaluating(model, graph)
     entry = [node for node in graph.nodes if node.op == "placeholder"]
     result = next(node for node in graph.nodes if node.op == "output")

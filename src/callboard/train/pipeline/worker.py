@@ -192,6 +192,10 @@ class Worker(ResidentActor):
             self._measures.append(measured(self._metrics, outputs, wanted, mean, count, weight, self._collected))
         else:
             counts = weight or not total  # else all targets are ignored
+            if not mean.requires_grad:
+                raise RuntimeError(
+                    "the loss has no gradient: it does not depend on a weight that is trained, or was detached"
+                )
             stage.backward_from(micro, [mean * share_of(weight, total) if counts else mean.new_zeros(())])
             self._loss += mean.detach().double() * weight if counts else 0.0
         return Outputs(None, [])

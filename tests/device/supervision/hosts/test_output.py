@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.core.backend.announcing import NOTICE
 from callboard.device.supervision.hosts.output import LONGEST_LINE, LONGEST_STACK, HostLog, LineSplitter, OutputPipe
 
 
@@ -39,11 +40,13 @@ def test_records(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "callboard.host"):
         log.stdout("out")
         log.stderr("err")
+        log.stderr(f"{NOTICE}kernels, once; kept in /tmp")  # no reason of an end
         log.record("torch", logging.ERROR, "100 % broken %s")
         log.record("torch", logging.DEBUG, "too fine")
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
         ("INFO", "[cuda:0 4711] stdout: out"),
         ("WARNING", "[cuda:0 4711] stderr: err"),
+        ("WARNING", "[cuda:0 4711] stderr: callboard: compiling kernels, once; kept in /tmp"),
         ("ERROR", "[cuda:0 4711] torch: 100 % broken %s"),
     ]
     assert caplog.records[0].__dict__["host"] == "cuda:0"

@@ -138,7 +138,7 @@ class Borrowed:
             self._detach_soon,
             here,
         )
-        self.lender.actor = source.port.mint()
+        self.lender.actor = source.actor.residents.new_id()
         if not here:
             source.actor.own.lend_to(self)
 

@@ -231,6 +231,10 @@ class Residents:
         """Stop an actor in all hosts."""
         self.post(StopActor(actor.id))
 
+    def new_id(self) -> int:
+        """An id that no actor of this process has, for one outside this device that arrays are to be held for."""
+        return next(_ids)
+
     def hold_for(self, actor: int, name: str) -> None:
         """Have the hosts hold arrays for an actor in a separate process."""
         with self._lock:

@@ -116,9 +116,9 @@ def check_platform() -> None:
 
 
 def _environment(backend_env: Mapping[str, str]) -> dict[str, str]:
-    """The child's environment: this process's, the backend's, and ``sys.path`` of this process.
+    """The child's environment: this process's, the backend's, and ``sys.path`` and ``sys.argv`` of this process.
 
-    The child therefore imports the same modules, from a source tree too.
+    The child therefore imports the same modules, from a source tree too, and those that read arguments read the same.
     """
     environment = {**os.environ, **backend_env}
     try:
@@ -128,6 +128,7 @@ def _environment(backend_env: Mapping[str, str]) -> dict[str, str]:
             'isolation="process" needs the working directory, which sys.path refers to, and it has been deleted; '
             "os.chdir() to one that exists before the device is opened"
         ) from None
-    environment["CALLBOARD_CHILD_PATH"] = json.dumps([path, environment.get("PYTHONPATH")])
+    arguments = [str(one) for one in getattr(sys, "argv", ())]  # an embedded Python may have none
+    environment["CALLBOARD_CHILD_PATH"] = json.dumps([path, environment.get("PYTHONPATH"), arguments])
     environment["PYTHONPATH"] = os.pathsep.join(path)
     return environment

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TextIO
 
+from callboard.core.backend.announcing import NOTICE
 from callboard.device.supervision.hosts.stackdump import StackDump
 
 __all__ = ["LOGGER", "HostLog", "LineSplitter", "OutputPipe"]
@@ -63,7 +64,7 @@ class HostLog:
     the name in the host).
 
     Attributes:
-        tail: The last lines of its stderr that belong to no dump.
+        tail: The last lines of its stderr that belong to no dump and tell of no compilation.
         dump: Output of faulthandler in its stderr.
     """
 
@@ -93,7 +94,7 @@ class HostLog:
 
     def stderr(self, line: str) -> None:
         rest = self.dump.take(line)
-        if rest:
+        if rest and not rest.startswith(NOTICE):
             self.tail.append(rest)
         if not _has_handler(LOGGER):
             _print(line, sys.stderr)

@@ -73,7 +73,17 @@ def _converted(title: str, port: Port, value: Any) -> "np.ndarray[Any, Any]":
     try:
         array = np.asarray(value)
         plain = array.dtype in (np.bool_, np.int64, np.uint64, np.float64) and array.dtype.kind in kinds
-        return np.asarray(value, wanted.np) if plain else array
+        if not plain:
+            return array
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = array.astype(wanted.np) if wanted.is_float else np.asarray(value, wanted.np)
+            wide = found.astype("f8")
+            lost = np.isinf(wide) & np.isfinite(array)
+            if array.dtype.kind in "iu":
+                lost |= wide != array.astype("f8")
+        if np.any(lost):
+            raise ValueError(f"{array[lost][0] if array.ndim else array} is no number of {port.dtype}")
+        return found
     except (ValueError, OverflowError) as e:
         raise ShapeError(f"{title}: input {port.name!r}: {e}; expected {port}") from e
 

@@ -1,5 +1,6 @@
 """``Recorded``: a mapped graph that is recorded once for each set of input shapes, and replayed."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,6 +39,7 @@ class Recorded:
     def __init__(self, runner: Mapped, record: Callable[..., Any]) -> None:
         self._runner = runner
         self._record = record
+        self._lock = threading.Lock()
         self._resident: Any = None
         self._seen: dict[Any, bool] = {}
         """False: not yet recorded; True: it cannot be."""
@@ -78,15 +80,16 @@ class Recorded:
                 self._recordings.popitem(last=False)
         elif key in self._recordings:
             self._recordings.move_to_end(key)
-        if found[0].lends and found[0].is_idle:
-            return found[0].lend(inputs)
+        with self._lock:
+            if found[0].lends and found[0].is_idle:
+                return found[0].lend(inputs)
         if found[0].lends and len(found) == 1:
             second = yield from self._recorded(key, submit, plan, arrays, resident, inputs)
             if second is None:
                 return (yield from self._runner.run(submit, plan, arrays, resident))
             found.append(second)
-        # Each replay writes the recording's own memory again.
-        return [submit(Copy(src=out)) for out in found[-1].replay(inputs)]
+        with self._lock:  # each replay writes the recording's own memory again, and other threads may call
+            return [submit(Copy(src=out)) for out in found[-1].replay(inputs)]
 
     def _recorded(
         self, key: Any, submit: Any, plan: Any, arrays: Sequence[Any], resident: Any, inputs: dict[str, Any]
