@@ -40,9 +40,9 @@ class Fluid(Rule[FluidConfig]):
         }
         weights, tail = open_faces(fluid, config), list[NDArray[np.float32]]()
         for level in range(pressure.level_count(config.shape)):
+            cells = np.zeros(weights.shape[1:], "f4")
             if not tail:
                 found[f"open{level}"] = weights
-                cells = np.zeros(weights.shape[1:], "f4")
                 found |= {f"q{level}": cells} if level == 0 else {f"{name}{level}": cells for name in "bpq"}
             if tail or cells.size <= pressure.TAIL:
                 tail.append(weights.reshape(-1))

@@ -48,7 +48,7 @@ def _made(k: int, c: int, split: bool = False) -> Kernel:
 SHAPES = tuple(itertools.product((3, 5), (1, 3, 4)))
 """Extents of kernels, and channels, with code of their own."""
 OPS = {shape: _made(*shape) for shape in ((0, 0), *SHAPES)}
-SPLIT_OPS = {shape: _made(*shape, split=True) for shape in SHAPES}
+SPLIT_OPS: dict[tuple[int, int], Any] = {shape: _made(*shape, split=True) for shape in SHAPES}
 
 
 def correlated(image: GpuRef, weights: GpuRef, border: int, fill: float) -> Any:

@@ -194,6 +194,7 @@ class Row:
 
     async def end(self) -> Any:
         """What the last call gave, once all have been made."""
+        result: Any = None
         for reply in self._replies:
             result = await reply
         return result

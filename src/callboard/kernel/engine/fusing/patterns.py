@@ -33,8 +33,8 @@ def products(view: View) -> list[Step]:
     for made in found.values():  # longer ones come later
         for part in made.parts:
             last.pop(id(part), None)
-        if len(made.parts) > 1 or len(made.inputs) > 2:
-            last[id(made.parts[-1])] = made
+        if made.parts and (len(made.parts) > 1 or len(made.inputs) > 2):
+            last[id(next(reversed(made.parts)))] = made
     return view.with_joined(last)
 
 
