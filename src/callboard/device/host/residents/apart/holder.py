@@ -139,7 +139,7 @@ class Holder:
         self._host.channel.send(Held(item.message.id, regions))
 
     def _fail(self, item: Item, failure: FailureMessage) -> None:
-        """As an actor's thread does: whoever calls this may have reported already, and wait for messages next."""
+        """Fail a call by a note, which wakes the thread: after a report it would wait for messages first."""
         self._host.post_ended(EndedCall(self, item, b"", [], failure))
 
     def release(self, message: Release) -> None:
