@@ -93,7 +93,7 @@ def test_what_a_plan_knows_of_its_time() -> None:
     plan = Plan.__new__(Plan)
     plan._begin("blas.gemm")
     assert plan.recent == float("inf")
-    for seconds, known in ((20e-6, 20e-6), (5.0, 25e-6), (10e-6, 10e-6), (1.0, 12.5e-6)):
-        plan.took(seconds)
+    for seconds, known in ((20e-6, 20e-6), (5.0, 20.4e-6), (10e-6, 10e-6), (1.0, 10.2e-6)):
+        plan.took(seconds)  # a launch that was held up counts little
         assert plan.recent == pytest.approx(known)
     assert plans.BRIEF < plans.MODEST
