@@ -9,6 +9,7 @@ import numpy as np
 
 from callboard.backends.cpu.stream import CpuStream, Work, failure
 from callboard.core.backend import AccelGraph, AccelStream, Replayed, Status
+from callboard.core.backend.workers import LONG, noticed
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import AccelError, DriverError
 from callboard.kernel.conditional import Conditional, Conditionals
@@ -169,6 +170,8 @@ def _replay(works: list[Item], replayed: CpuReplayed, stream: CpuStream) -> None
     began = time.perf_counter()
     _execute(works, replayed.failed, stream)
     replayed.seconds = time.perf_counter() - began
+    if replayed.seconds >= LONG:
+        noticed(replayed.seconds)
 
 
 def _execute(works: list[Item], failed: list[tuple[Status, AccelError]], stream: CpuStream) -> None:

@@ -20,7 +20,7 @@ from callboard.core.ref import held_array
 from callboard.kernel.engine.inputs.given import arrays_of
 from callboard.kernel.engine.inputs.opened import MOST_KNOWN, SHARED, Opened, Shapes
 from callboard.kernel.engine.messages import EngineSpec
-from callboard.kernel.engine.onnxfile import Model
+from callboard.kernel.engine.onnxfile import Graph, Model
 
 __all__ = ["Direct", "is_steady"]
 
