@@ -11,6 +11,7 @@ import pytest
 import callboard as cb
 from callboard.backends.cpu import blasthreads
 from callboard.backends.cpu.blasthreads import LONGEST, SETTINGS, SHORTEST, WINDOW, BlasThreads
+from callboard.core.backend.machine import cores
 from callboard.core.backend.workers import LONG, Work
 
 
@@ -148,5 +149,5 @@ async def test_a_host_in_a_process_watches(monkeypatch: pytest.MonkeyPatch) -> N
         actor: Any = await device.actor_of(cb.Props(Told), wait=True)
         mark, watches = await actor.call(Told.told)
         assert mark == "auto"
-        assert watches or blasthreads.cores() < 2 or blasthreads._schedstat() is None
+        assert watches or cores() < 2 or blasthreads._schedstat() is None
     assert Work.after_long is None  # not in this one

@@ -194,7 +194,7 @@ async def test_what_is_no_direct_execution(dev: Any, monkeypatch: pytest.MonkeyP
         {"i": ("i64", []), "c": ("bool", []), "v": ("f32", None)},
         {"d": ("bool", []), "w": ("f32", None)},
         {"o": np.float32(1)},
-    )  # type: ignore[dict-item]
+    )
     loop = [node("Loop", ["k", "", "x"], ["y"], body=body)]
     turns = await context_of(dev, model(loop, {"x": ("f32", ["n", 4])}, {"y": ("f32", ["n", 4])}, {"k": np.array(3)}))
     chosen = [node("NonZero", ["x"], ["y"])]
@@ -237,7 +237,11 @@ async def test_the_loop_gets_its_turn(dev: Any, monkeypatch: pytest.MonkeyPatch)
     await asyncio.sleep(0)
     before = turns
     for _ in range(20):
-        await context(x=X).get()
+        y = context(x=X)
+        assert held_array(y) is not None
+        assert not y.done()
+        await y.get()  # in the loop's next iteration
+        assert y.done()
     done = True
     await task
     assert turns - before >= 20
@@ -250,7 +254,7 @@ async def test_the_loop_gets_its_turn(dev: Any, monkeypatch: pytest.MonkeyPatch)
 
 async def test_a_session_that_was_closed_is_opened_by_an_op(dev: Any) -> None:
     context = await direct(dev)
-    session = weakref.ref(opened.SHARED[context.plan.token].session)
+    session = weakref.ref(opened.SHARED[context.plan.token].session._sess)  # which bindings hold, too
     y = context(x=X)
     refs = [context(x=dev.put(X)) for _ in range(3)]  # whose plans have bound it
     await asyncio.gather(*refs)

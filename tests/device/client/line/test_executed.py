@@ -94,9 +94,9 @@ async def test_a_short_replay_stays_on_the_loops_thread(monkeypatch: pytest.Monk
     async with cb.device("cpu", isolation="thread") as gpu:
         x = gpu.put(np.eye(4, dtype="f4"))
         with gpu.record(x=x) as recording:
-            recording.returns(gpu.blas.gemm(x, x, alpha=3.0))
+            tripled = recording.returns(gpu.blas.gemm(x, x, alpha=3.0))
         for _ in range(200):
-            y = await recording.replay()
+            y = await tripled.replay()
         assert threading.get_ident() in seen
         np.testing.assert_array_equal(await y.get(), 3 * np.eye(4))
         one = gpu.put(np.ones((), "bool"))

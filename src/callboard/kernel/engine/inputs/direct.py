@@ -183,5 +183,5 @@ def is_steady(model: Model) -> bool:
     """True if the time of an execution depends on the shapes of the inputs alone: no node has graphs of its own."""
     nodes = model.graph.nodes
     return not model.functions and not any(
-        hasattr(each, "nodes") for node in nodes for each in node.attributes.values()
+        isinstance(each, Graph) for node in nodes for each in node.attributes.values()
     )
