@@ -89,6 +89,8 @@ def test_what_a_user_has_said_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
     monkeypatch.setattr(blasthreads, "cores", lambda: 2)  # a quota
     assert blasthreads.environment()["OPENBLAS_NUM_THREADS"] == "2"
+    monkeypatch.setenv(blasthreads.MARK, "off")
+    assert blasthreads.environment()[blasthreads.MARK] == "off"
     for name in SETTINGS:
         monkeypatch.setenv(name, "3")
         assert blasthreads.environment() == {}

@@ -23,6 +23,7 @@ __all__ = ["BlasThreads", "environment", "watch"]
 _log = logging.getLogger(__name__)
 
 MARK = "CALLBOARD_BLAS_THREADS"
+"""``auto`` in a host in a process of its own; ``off``: there, too, the number stays as it is."""
 SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "GOTO_NUM_THREADS")
 """Variables by which a user says how many threads there are."""
 PAUSE = 0.01
@@ -84,7 +85,7 @@ def environment() -> Mapping[str, str]:
     """Variables of a host in a process of its own; none where the user has said how many threads there are."""
     if any(os.environ.get(name) for name in SETTINGS):
         return {}
-    found = {MARK: "auto"}
+    found = {MARK: os.environ.get(MARK) or "auto"}
     if hasattr(os, "sched_getaffinity") and cores() < len(os.sched_getaffinity(0)):
         found["OPENBLAS_NUM_THREADS"] = str(cores())  # its own default knows no quota
     return found
