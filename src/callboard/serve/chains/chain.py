@@ -11,6 +11,7 @@ from typing import Any
 from callboard.events.names import check_name
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.fairshare.settings import Tenant
 from callboard.patterns.hotswap.server import ModelHotSwapServer
@@ -183,6 +184,7 @@ def server_of(
         ValueError, TypeError: Raised by the constructors of the servers.
     """
     check_name("a model", name)
+    check_whole(1, concurrency=concurrency, max_queue=max_queue)
     if arguments and not isinstance(model, RequestServer | ModelVersion):
         try:
             check_function(model, arguments)
