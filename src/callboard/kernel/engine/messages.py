@@ -31,6 +31,8 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         outputs: Names of the outputs.
         layouts: Dtype and shape of each output; -1 for an extent that the engine determines.
         budget: Seconds of an execution.
+        steady: Its time depends on the shapes of the inputs alone.
+        token: Contexts in the process of the host find the session by it; ``""``: there are none.
     """
 
     title: str
@@ -40,6 +42,8 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     outputs: tuple[str, ...] = ()
     layouts: tuple[tuple[str, tuple[int, ...]], ...] = ()
     budget: float = math.inf
+    steady: bool = False
+    token: str = ""
 
 
 class Build(Op[TrtActor, GpuRef], tag="engine.build"):
