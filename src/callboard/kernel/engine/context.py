@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from callboard.core.errors import GpuRefStale
@@ -129,9 +130,12 @@ class ExecutionContext:
         arrays = [
             each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)
         ]
-        spec = self._known.get(key := tuple(each.layout.wire for each in arrays))
+        key = tuple(each.layout.wire for each in arrays)
+        if slow := plan.waits is not None and (plan.waits or resident.first(key)):
+            key = (*key, b"waits")
+        spec = self._known.get(key)
         if spec is None:
-            spec = self._checked([each.layout for each in arrays], resident)
+            spec = self._checked([each.layout for each in arrays], resident, slow)
             if len(self._known) >= MOST_SHAPES:
                 self._known.clear()
             self._known[key] = spec
@@ -157,7 +161,7 @@ class ExecutionContext:
         self.plan.check_host(at, array)
         return array
 
-    def _checked(self, layouts: Sequence[Layout], resident: Resident) -> EngineSpec:
+    def _checked(self, layouts: Sequence[Layout], resident: Resident, slow: bool) -> EngineSpec:
         """The spec of an execution with inputs of these layouts."""
         plan = self.plan
         symbols: dict[str, int | None] = {}
@@ -170,14 +174,13 @@ class ExecutionContext:
         for port in plan.outputs:
             shape = [symbols.get(n) if isinstance(n, str) else n for n in port.shape or ()]
             found.append((port.dtype, tuple(-1 if n is None else n for n in shape)))
-        return EngineSpec(
-            plan.title,
-            plan.digest,
-            plan.threads,
-            (*(port.name for port in plan.inputs), *resident.weights),
-            tuple(port.name for port in plan.outputs),
-            tuple(found),
-            self._budget,
+        return msgspec.structs.replace(
+            plan.spec,
+            inputs=(*(port.name for port in plan.inputs), *resident.weights),
+            outputs=tuple(port.name for port in plan.outputs),
+            layouts=tuple(found),
+            budget=self._budget,
+            waits=slow,
         )
 
     def __repr__(self) -> str:
