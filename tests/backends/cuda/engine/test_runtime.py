@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from callboard.backends.cuda.engine.sessions import Sessions
 from callboard.core import registry
 from callboard.kernel.engine import Build, EngineSpec, Execute, Release
 from callboard.kernel.engine.plan import EngineRefused
+from callboard.serve.bundled.onnx import RunOptions, opened
 
 X = np.random.default_rng(7).standard_normal((5, 4)).astype("f4")
 SPEC = EngineSpec("net", "digest", 0, ("x",), ("y",), (("f32", (5, 3)),))
@@ -257,6 +259,16 @@ async def test_it_takes_what_the_own_engine_refuses_and_says_so(dev: Any, runtim
     np.testing.assert_array_equal(await dev.engine.context(plan)(x=x, g=g).get(), x[..., :2, :3])
     with pytest.raises(cb.UnsupportedOp, match="GridSample"):
         await dev.engine.build(SAMPLED, engine="callboard")
+
+
+async def test_served_files_are_plans_of_it(dev: Any, runtime: HostOnnxRuntime, tmp_path: Path) -> None:
+    path = tmp_path / "linear.onnx"
+    path.write_bytes(linear())
+    served = await opened(dev, path, RunOptions(engine="onnxruntime"))
+    assert served.file.provider == "onnxruntime"
+    np.testing.assert_allclose((await served.run([X]))[0], linear_of(X), rtol=1e-5)
+    await served.end()
+    assert runtime.ended == 1
 
 
 async def test_without_it_the_refusal_names_both(dev: Any, runtime: HostOnnxRuntime) -> None:

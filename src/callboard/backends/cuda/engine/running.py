@@ -1,6 +1,6 @@
 """``Run``: an execution of a model on the memory of refs, enqueued like any op."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.engine.failing import execution_error
@@ -19,23 +19,40 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 
+Described = tuple[str, int, list[int]]
+"""Name, ONNX's code of the dtype, and shape."""
+
+
 class Bound:
     """Inputs and outputs as they are bound now, and the settings of an execution with them.
 
     Args:
         opened: The session.
         runtime: The module ``onnxruntime``.
+        device: Ordinal of the device.
     """
 
-    def __init__(self, opened: Opened, runtime: Any) -> None:
+    def __init__(self, opened: Opened, runtime: Any, device: int) -> None:
         self.binding = opened.session.io_binding()
-        self.ins: list[int] = []
-        self.outs: list[int] = []
+        self._device = device
+        self._ins: dict[str, int] = {}
+        self._outs: dict[str, int] = {}
         self.options = runtime.RunOptions()
         # The stream orders what comes next: the host does not wait for it.
         self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         # No graph is captured. ONNX Runtime looks for this entry in each run, and a missing one takes it 40 us.
         self.options.add_run_config_entry("gpu_graph_id", "-1")
+
+    def bind(self, ins: Iterable[tuple[Described, int]], outs: Iterable[tuple[Described, int]]) -> None:
+        """Bind arrays at their addresses, where they are not bound there yet."""
+        for bind, now, arrays in (
+            (self.binding.bind_input, self._ins, ins),
+            (self.binding.bind_output, self._outs, outs),
+        ):
+            for (name, code, shape), address in arrays:
+                if now.get(name) != address:
+                    bind(name, "cuda", self._device, code, shape, address)
+                    now[name] = address
 
 
 class Run:
@@ -61,8 +78,8 @@ class Run:
     def query_size(self, stream: CudaStream, model: int, ins: Sequence[int] | None, outs: Any) -> Extents:
         """Execute it with outputs of ONNX Runtime's own."""
         opened = self._opened(stream, model)
-        bound = Bound(opened, self._library.runtime)
-        self._bind(bound, ins or (), ())
+        bound = Bound(opened, self._library.runtime, self._device)
+        bound.bind(zip(self._ins, ins or (), strict=True), ())
         for name in self._spec.outputs:
             bound.binding.bind_output(name, "cuda", self._device)
         self._run(opened, bound)
@@ -82,8 +99,8 @@ class Run:
         opened = self._opened(stream, model)
         bound = opened.bindings.get(self)
         if bound is None:
-            bound = opened.bindings[self] = Bound(opened, self._library.runtime)
-        self._bind(bound, ins or (), outs)
+            bound = opened.bindings[self] = Bound(opened, self._library.runtime, self._device)
+        bound.bind(zip(self._ins, ins or (), strict=True), zip(self._outs, outs, strict=True))
         try:
             self._run(opened, bound)
         except BaseException:  # its settings may say that it is to end
@@ -95,16 +112,12 @@ class Run:
             self._spec, stream.native, lambda: self._library.bytes_at(stream, model, self._model)
         )
 
-    def _bind(self, bound: Bound, ins: Sequence[int], outs: Sequence[int]) -> None:
-        """Bind what is not bound at its address yet."""
-        _bind_all(bound.binding.bind_input, self._device, self._ins, bound.ins, ins)
-        bound.ins = list(ins)
-        _bind_all(bound.binding.bind_output, self._device, self._outs, bound.outs, outs)
-        bound.outs = list(outs)
-
     def _run(self, opened: Opened, bound: Bound) -> None:
         spec, library = self._spec, self._library
         try:
+            if not opened.waits and not opened.loops:  # it ends when all nodes have been enqueued
+                opened.session.run_with_iobinding(bound.binding, bound.options)
+                return
             with library.overtime.watch(spec.title, spec.budget, bound.options):
                 opened.session.run_with_iobinding(bound.binding, bound.options)
         except BudgetSpent:
@@ -113,24 +126,5 @@ class Run:
             raise execution_error(e, spec.title, spec.inputs, library.sessions.limit) from e
 
 
-Described = tuple[str, int, list[int]]
-"""Name, ONNX's code of the dtype, and shape."""
-
-
 def _described(name: str, layout: Layout) -> Described:
     return name, CODES[layout.dtype.name], list(layout.shape)
-
-
-def _bind_all(
-    bind: Callable[..., None],
-    device: int,
-    arrays: Sequence[Described],
-    now: Sequence[int],
-    addresses: Sequence[int],
-) -> None:
-    if now == addresses:
-        return
-    for at, address in enumerate(addresses):
-        if not now or now[at] != address:
-            name, code, shape = arrays[at]
-            bind(name, "cuda", device, code, shape, address)

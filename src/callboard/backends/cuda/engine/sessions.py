@@ -16,7 +16,9 @@ MOST_SESSIONS = 32
 """Models whose sessions are kept; those used least recently give way, and are read again when they are used."""
 SHARE = 2
 """A session takes at most one part in so many of the device's memory: weights, and values between nodes."""
-ON_HOST = "Cpu"
+ON_DEVICE = "Cuda"
+"""ONNX Runtime's name of the device's memory."""
+LOOPS = ("If", "Loop", "Scan")
 NAMES = (
     "Abs Add And Cast Ceil Concat Constant ConstantOfShape Div Equal Expand Floor Gather Greater GreaterOrEqual "
     "Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape "
@@ -37,20 +39,18 @@ class Opened:
         on_host: Nodes that the CUDA provider left to the CPU's, ``"NonMaxSuppression boxes"``.
         waits: An execution waits on the host for values of the device: a node on the host takes some, or an input is
             read there. ONNX Runtime copies such an input when it is bound, not in the order of the stream.
+        loops: It has nodes with bodies, which are executed a number of times that may depend on values.
         bindings: By what executes it; see :class:`~callboard.backends.cuda.engine.running.Run`.
     """
 
     def __init__(self, session: Any) -> None:
         self.session = session
         self.bindings: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        nodes = [
-            (node.op_type, node.name)
-            for part in session.get_provider_graph_assignment_info()
-            if part.ep_name != PROVIDER
-            for node in part.get_nodes()
-        ]
+        parts = session.get_provider_graph_assignment_info()
+        nodes = [(node.op_type, node.name) for part in parts if part.ep_name != PROVIDER for node in part.get_nodes()]
         self.on_host = [" ".join(node).rstrip() for node in nodes]
-        read_there = any(where.name == ON_HOST for where in session.get_input_memory_infos())
+        read_there = any(where.name != ON_DEVICE for where in session.get_input_memory_infos())
+        self.loops = any(node.op_type in LOOPS for part in parts for node in part.get_nodes())
         self.waits = read_there or any(op not in SMALL for op, _ in nodes)
 
 
