@@ -173,6 +173,15 @@ def test_what_it_says_of_failures(said: str, kind: type[Exception], words: str) 
         raise execution_error(RuntimeError(said), "net", ["x"], 1000)
 
 
+def test_a_session_without_memory(runtime: HostOnnxRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> Any:
+        raise RuntimeError("CUDA failure 2: out of memory ; GPU=0")
+
+    monkeypatch.setattr(runtime, "InferenceSession", full)
+    with pytest.raises(cb.OutOfMemory, match=r"engine\.build\(net\): ONNX Runtime finds no memory"):
+        Sessions(runtime, 0, 1 << 20).of(SPEC, 1, linear)
+
+
 def test_a_failed_execution_binds_anew(session: HostSession, runtime: HostOnnxRuntime) -> None:
     op = executed(session)
     runtime.raises = RuntimeError("CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from callboard.backends.cuda.engine.failing import device_error
 from callboard.backends.cuda.engine.loading import PROVIDER, not_opened
 from callboard.core.errors import LibraryError
 from callboard.kernel.engine import EngineSpec
@@ -83,6 +84,7 @@ class Sessions:
         Raises:
             LibraryError: ONNX Runtime refuses the model.
             BackendUnavailable: Its CUDA provider cannot be loaded.
+            OutOfMemory, DriverError, ContextPoisoned
         """
         key = (*_name(spec), stream)
         found = self._kept.get(key)
@@ -120,7 +122,8 @@ class Sessions:
         except Exception as e:  # ONNX Runtime's own errors have no common base
             if "CUDA_PATH" in str(e):  # where that is set, a provider that cannot be loaded raises
                 raise not_opened(self._runtime) from e
-            raise LibraryError(f"ONNX Runtime cannot read {spec.title}: {e}", "onnxruntime") from e
+            failed = device_error(e, f"engine.build({spec.title})", self.limit)
+            raise failed or LibraryError(f"ONNX Runtime cannot read {spec.title}: {e}", "onnxruntime") from e
         if PROVIDER not in session.get_providers():
             raise not_opened(self._runtime)
         return Opened(session)
