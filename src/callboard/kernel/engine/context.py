@@ -14,6 +14,7 @@ from callboard.core.layout import Layout
 from callboard.core.operand import Operand
 from callboard.kernel.api import Submit
 from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
+from callboard.kernel.engine.inputs.following import Found
 from callboard.kernel.engine.inputs.given import arrays_of, by_name
 from callboard.kernel.engine.mapped.graph import stays_on_host
 from callboard.kernel.engine.mapped.recorded import Recorded
@@ -52,7 +53,8 @@ class ExecutionContext:
         self._submit = submit
         self._budget, self._clock = budget, clock
         self._runner = plan.runner if record is None or plan.runner is None else Recorded(plan.runner, record)
-        self._known: dict[tuple[bytes, ...], EngineSpec] = {}
+        self._known: dict[tuple[Any, ...], EngineSpec] = {}
+        self._found = None if plan.waits is None else Found(plan.model)
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
         """Execute it once.
@@ -130,12 +132,13 @@ class ExecutionContext:
         arrays = [
             each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)
         ]
-        key = tuple(each.layout.wire for each in arrays)
-        if slow := plan.waits is not None and (plan.waits or resident.first(key)):
-            key = (*key, b"waits")
+        layouts: tuple[bytes, ...] = tuple(each.layout.wire for each in arrays)
+        slow = plan.waits is not None and (plan.waits or resident.first(layouts))
+        shapes = None if slow or self._found is None else self._found.shapes(layouts)
+        key = layouts, slow, shapes
         spec = self._known.get(key)
         if spec is None:
-            spec = self._checked([each.layout for each in arrays], resident, slow)
+            spec = self._checked([each.layout for each in arrays], resident, slow, shapes)
             if len(self._known) >= MOST_SHAPES:
                 self._known.clear()
             self._known[key] = spec
@@ -144,6 +147,8 @@ class ExecutionContext:
             dense.append(resident.ref(name, lambda array=array: array))  # type: ignore[misc]
         model = resident.ref("", lambda: np.frombuffer(plan.executed, np.uint8))
         outs = self._submit(Execute(model=model, spec=spec, ins=tuple(dense)))
+        if self._found is not None and shapes is None:
+            self._found.keep(layouts, outs)
         return outs[0] if len(outs) == 1 else outs
 
     def _copied(self, given: Sequence[Any]) -> list[Any]:
@@ -161,8 +166,14 @@ class ExecutionContext:
         self.plan.check_host(at, array)
         return array
 
-    def _checked(self, layouts: Sequence[Layout], resident: Resident, slow: bool) -> EngineSpec:
-        """The spec of an execution with inputs of these layouts."""
+    def _checked(
+        self,
+        layouts: Sequence[Layout],
+        resident: Resident,
+        slow: bool,
+        shapes: "tuple[tuple[int, ...], ...] | None",
+    ) -> EngineSpec:
+        """The spec of an execution with inputs of these layouts; ``shapes`` of the outputs, if they are known."""
         plan = self.plan
         symbols: dict[str, int | None] = {}
         for at, layout in enumerate(layouts):
@@ -174,6 +185,8 @@ class ExecutionContext:
         for port in plan.outputs:
             shape = [symbols.get(n) if isinstance(n, str) else n for n in port.shape or ()]
             found.append((port.dtype, tuple(-1 if n is None else n for n in shape)))
+        if shapes is not None:
+            found = [(dtype, shape) for (dtype, _), shape in zip(found, shapes, strict=True)]
         return msgspec.structs.replace(
             plan.spec,
             inputs=(*(port.name for port in plan.inputs), *resident.weights),

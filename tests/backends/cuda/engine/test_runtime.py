@@ -133,6 +133,18 @@ def test_sessions_of_a_dead_context_are_left_alone(driver: HostDriver, runtime: 
     assert runtime.ended == 0
 
 
+def test_a_session_that_gives_way_in_a_dead_context_is_left_alone(
+    runtime: HostOnnxRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_SESSIONS", 1)
+    for alive in (False, True):
+        runtime.ended = 0
+        kept = Sessions(runtime, 0, 1 << 20, lambda alive=alive: alive)
+        for digest in "ab":
+            kept.of(EngineSpec("net", digest), 1, linear)
+        assert runtime.ended == int(alive)
+
+
 def test_a_living_context_closes_them(driver: HostDriver, runtime: HostOnnxRuntime) -> None:
     with HostSession(driver) as session:
         session.submit(executed(session))
@@ -179,7 +191,7 @@ def test_a_session_without_memory(runtime: HostOnnxRuntime, monkeypatch: pytest.
 
     monkeypatch.setattr(runtime, "InferenceSession", full)
     with pytest.raises(cb.OutOfMemory, match=r"engine\.build\(net\): ONNX Runtime finds no memory"):
-        Sessions(runtime, 0, 1 << 20).of(SPEC, 1, linear)
+        Sessions(runtime, 0, 1 << 20, lambda: True).of(SPEC, 1, linear)
 
 
 def test_a_failed_execution_binds_anew(session: HostSession, runtime: HostOnnxRuntime) -> None:
@@ -192,7 +204,7 @@ def test_a_failed_execution_binds_anew(session: HostSession, runtime: HostOnnxRu
 
 
 def test_other_precisions_have_other_sessions(runtime: HostOnnxRuntime) -> None:
-    kept = Sessions(runtime, 0, 1 << 20)
+    kept = Sessions(runtime, 0, 1 << 20, lambda: True)
     for tf32 in (False, True, False):
         kept.of(EngineSpec("net", "digest", tf32=tf32), 1, linear)
     assert [options["use_tf32"] for options in runtime.opened] == ["0", "1"]
@@ -222,6 +234,27 @@ async def test_a_model_by_name(dev: Any, runtime: HostOnnxRuntime, driver: HostD
     np.testing.assert_allclose(await context(x=X).get(), linear_of(X, 2 * W, B + 1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("recovers", [False, True])
+async def test_a_session_is_not_destroyed_after_a_failure_until_it_has_succeeded(
+    dev: Any, runtime: HostOnnxRuntime, recovers: bool
+) -> None:
+    """A function that ONNX Runtime enqueues meanwhile would free page-locked memory, and end the process."""
+    plan = await dev.engine.build(linear(), engine="onnxruntime")
+    context = dev.engine.context(plan)
+    await context(x=X).get()
+    runtime.raises = RuntimeError("Non-zero status code returned while running Det node. Name:'' Status Message: no")
+    with pytest.raises(cb.ShapeError, match="node Det: no; pass other values"):
+        await context(x=X)
+    runtime.raises = None
+    if recovers:
+        await context(x=X).get()
+    await dev.engine.release(plan)
+    gc.collect()  # of the error's frames
+    assert runtime.ended == int(recovers)
+    await context(x=X).get()
+    assert len(runtime.opened) == 2
+
+
 async def test_the_first_execution_of_each_shape_is_made_off_the_admitting_thread(
     dev: Any, runtime: HostOnnxRuntime
 ) -> None:
@@ -237,6 +270,17 @@ async def test_the_first_execution_of_each_shape_is_made_off_the_admitting_threa
     runtime.bound.clear()
     await context(x=X).get()
     assert "y" not in dict(runtime.bound)
+
+
+async def test_extents_that_are_not_declared_are_asked_for_once(dev: Any, runtime: HostOnnxRuntime) -> None:
+    data = model([node("Relu", ["x"], ["y"])], {"x": ("f32", ["n", 4])}, {"y": ("f32", ["m", 4])})
+    context = dev.engine.context(await dev.engine.build(data, engine="onnxruntime"))
+    for rows, written in ((5, False), (5, True), (3, False), (5, True), (3, True)):
+        runtime.bound.clear()
+        y = context(x=X[:rows])
+        await y
+        np.testing.assert_array_equal(await y.get(), np.maximum(X[:rows], 0))
+        assert ("y" in dict(runtime.bound)) is written
 
 
 async def test_what_takes_inputs_on_the_host_reads_them_when_they_are_there(dev: Any, runtime: HostOnnxRuntime) -> None:

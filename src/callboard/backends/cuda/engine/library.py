@@ -38,7 +38,7 @@ class CudaEngine(Library):
     def __init__(self, device: "CudaDevice", stream: CudaStream) -> None:
         super().__init__(device, stream)
         self.runtime: Any = load_runtime()
-        self.sessions = Sessions(self.runtime, device.native, device.memory_info()[1])
+        self.sessions = Sessions(self.runtime, device.native, device.memory_info()[1], lambda: device.probe() is None)
         self.overtime = Overtime()
 
     @property
@@ -46,8 +46,7 @@ class CudaEngine(Library):
         return f"ONNX Runtime {self.runtime.__version__}"
 
     def close(self) -> None:
-        if self.device.probe() is None:
-            self.sessions.close()
+        self.sessions.close()
 
     def bytes_at(self, stream: CudaStream, address: int, nbytes: int) -> bytes:
         """Bytes of the device; waits for the stream."""

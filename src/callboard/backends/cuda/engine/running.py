@@ -1,6 +1,7 @@
 """``Run``: an execution of a model on the memory of refs, enqueued like any op."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.engine.failing import execution_error
@@ -114,12 +115,14 @@ class Run:
 
     def _run(self, opened: Opened, bound: Bound) -> None:
         spec, library = self._spec, self._library
+        opened.failed = True  # until it has succeeded
+        # It ends when all nodes have been enqueued, unless it waits, or a count of turns has no end.
+        bounded = opened.waits or opened.loops
+        watched = library.overtime.watch(spec.title, spec.budget, bound.options) if bounded else nullcontext()
         try:
-            if not opened.waits and not opened.loops:  # it ends when all nodes have been enqueued
+            with watched:
                 opened.session.run_with_iobinding(bound.binding, bound.options)
-                return
-            with library.overtime.watch(spec.title, spec.budget, bound.options):
-                opened.session.run_with_iobinding(bound.binding, bound.options)
+            opened.failed = False
         except BudgetSpent:
             raise
         except Exception as e:  # ONNX Runtime's own errors have no common base

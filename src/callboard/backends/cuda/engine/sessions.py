@@ -41,11 +41,13 @@ class Opened:
         waits: An execution waits on the host for values of the device: a node on the host takes some, or an input is
             read there. ONNX Runtime copies such an input when it is bound, not in the order of the stream.
         loops: It has nodes with bodies, which are executed a number of times that may depend on values.
+        failed: The last execution failed.
         bindings: By what executes it; see :class:`~callboard.backends.cuda.engine.running.Run`.
     """
 
     def __init__(self, session: Any) -> None:
         self.session = session
+        self.failed = False
         self.bindings: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         parts = session.get_provider_graph_assignment_info()
         nodes = [(node.op_type, node.name) for part in parts if part.ep_name != PROVIDER for node in part.get_nodes()]
@@ -59,17 +61,23 @@ class Sessions:
     """The sessions of a device.
 
     Each has a reference of its own until it is closed, so that nothing else ends it: not a library that is dropped with
-    a lost context, whose calls ONNX Runtime would make while it destroys the session, nor the end of the interpreter.
+    a lost context, nor the end of the interpreter. ONNX Runtime calls the driver while it destroys a session, and ends
+    the process where such a call fails. Two kinds of sessions are never destroyed for that: those of a dead context,
+    and those whose last execution has failed. Such an execution leaves host memory to a function that is enqueued when
+    the session is destroyed, and that may be the last to hold the session's page-locked memory: then it frees it, which
+    no function on a stream may.
 
     Args:
         runtime: The module ``onnxruntime``.
         device: Ordinal of the device.
         total: Bytes of its memory.
+        alive: Whether the context lives.
     """
 
-    def __init__(self, runtime: Any, device: int, total: int) -> None:
+    def __init__(self, runtime: Any, device: int, total: int, alive: Callable[[], bool]) -> None:
         self._runtime = runtime
         self._device = device
+        self._alive = alive
         self.limit = total // SHARE
         self._kept: OrderedDict[tuple[Any, ...], Opened] = OrderedDict()
 
@@ -94,13 +102,18 @@ class Sessions:
         found = self._kept[key] = self._open(spec, stream, data())
         _keep(found.session)
         while len(self._kept) > MOST_SESSIONS:
-            _let_go(self._kept.popitem(last=False)[1])
+            self._let_go(self._kept.popitem(last=False)[1])
         return found
 
     def close(self, spec: EngineSpec | None = None) -> None:
-        """Close the sessions of a model, or all; their work is done, and the context lives."""
+        """Close the sessions of a model, or all; their work is done."""
         for key in [key for key in self._kept if spec is None or key[:-1] == _name(spec)]:
-            _let_go(self._kept.pop(key))
+            self._let_go(self._kept.pop(key))
+
+    def _let_go(self, opened: Opened) -> None:
+        opened.bindings.clear()
+        if not opened.failed and self._alive():
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(opened.session))
 
     def _open(self, spec: EngineSpec, stream: int, data: bytes) -> Opened:
         options = self._runtime.SessionOptions()
@@ -135,8 +148,3 @@ def _name(spec: EngineSpec) -> tuple[Any, ...]:
 
 def _keep(session: Any) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
-
-
-def _let_go(opened: Opened) -> None:
-    opened.bindings.clear()
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(opened.session))
