@@ -1,7 +1,8 @@
 """An ONNX file as a model: a plan of ``dev.engine``.
 
 Two kinds of files have a session of ONNX Runtime in a resident actor instead: those with texts, which no ref can hold,
-and those that ONNX Runtime is to execute on a device whose ``dev.engine`` does not have it.
+and those that ONNX Runtime is to execute on a device whose ``dev.engine`` does not have it, on CUDA where its build is
+for CPUs.
 """
 
 import asyncio
@@ -138,8 +139,12 @@ async def opened(device: cb.Device, path: Path, options: RunOptions) -> Opened:
     """
     data, model = await asyncio.to_thread(_read, path)
     texts = [each.name for each in (*model.graph.inputs, *model.graph.outputs) if each.kind == TEXTS]
-    if not texts and (options.engine != "onnxruntime" or device.backend == "cpu"):
-        return await opened_plan(device, path, data, model, options)
+    if not texts and (options.engine != "onnxruntime" or device.backend in ("cpu", "cuda")):
+        try:
+            return await opened_plan(device, path, data, model, options)
+        except BackendUnavailable:
+            if options.engine != "onnxruntime" or device.backend == "cpu":
+                raise
     if options.engine == "callboard":
         raise ValueError(f"{path}: {texts[0]} has texts, which only ONNX Runtime takes; leave engine out")
     return await _opened_session(device, path, options)
