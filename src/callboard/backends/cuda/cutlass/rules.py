@@ -3,13 +3,14 @@
 from typing import Any
 
 from callboard.backends.cuda.blas_lt.rules import refuses as refused_product
+from callboard.backends.cuda.cutlass.convolutions.flat import why_no_conv
 from callboard.backends.cuda.cutlass.engines import product_message
 from callboard.backends.cuda.cutlass.finishing import steps_of
 from callboard.backends.cuda.cutlass.grouped_text import why_no_groups
 from callboard.backends.cuda.cutlass.templates import why_no_template
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.kernel.cutlass import Conv, Explain, Gemm, GroupedGemm
+from callboard.kernel.cutlass import Conv, Explain, ExplainConv, Gemm, GroupedGemm
 from callboard.kernel.cutlass.epilogue import INPUTS
 from callboard.kernel.cutlass.fused import Fused, Problem
 
@@ -18,7 +19,7 @@ __all__ = ["conv_factors", "refuses"]
 
 def refuses(op: Fused[Any]) -> str | None:
     """The reason why an op is unsupported, with a cure; None if it is supported."""
-    if isinstance(op, Explain):
+    if isinstance(op, Explain | ExplainConv):
         op = op.product()
     problem = op.problem()
     if op.engine == "cutlass":
@@ -48,7 +49,8 @@ def refuses(op: Fused[Any]) -> str | None:
 def _why_no_template(op: Fused[Any], problem: Problem) -> str | None:
     if isinstance(op, GroupedGemm):
         return why_no_groups(op, problem)
-    return why_no_template(op, problem) if isinstance(op, Gemm) else "it has no template; leave engine out"
+    assert isinstance(op, Gemm | Conv)
+    return why_no_template(op, problem) if isinstance(op, Gemm) else why_no_conv(op, problem)
 
 
 def _product(op: Fused[Any], problem: Problem, a: Layout, b: Layout) -> str | None:
