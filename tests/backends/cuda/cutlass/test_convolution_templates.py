@@ -120,6 +120,11 @@ def test_there_is_no_template_for_a_reason(op: Conv, why: str) -> None:
     assert refuses(ExplainConv(**fields | {"engine": "auto"})) is None
 
 
+def test_a_result_without_a_common_distance_of_rows_is_named() -> None:
+    gaps = Placeholder(layout_of(DTYPES["bf16"], (2, 9, 6, 24), (9 * 8 * 24, 8 * 24, 24, 1)))
+    assert "whose rows have no common distance; pass dev.copy(out)" in (refuses(message(out=gaps)) or "")
+
+
 def test_a_convolution_at_the_limits_has_a_template() -> None:
     for op in (
         message(stride=(8, 8)),

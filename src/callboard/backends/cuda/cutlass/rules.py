@@ -22,16 +22,16 @@ def refuses(op: Fused[Any]) -> str | None:
     if isinstance(op, Explain | ExplainConv):
         op = op.product()
     problem = op.problem()
-    if op.engine == "cutlass":
-        why = _why_no_template(op, problem)
-        if why is not None:
-            return f"engine is 'cutlass': {why}"
     kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
     arrays = [(name, one.layout, kinds[name]) for name, one in zip(op.names, op.inputs, strict=True)]
     arrays += [(name, one.layout, "matrix") for name, one in (("c", op.c), ("out", op.out)) if one is not None]
     for name, layout, kind in arrays:
         if steps_of(layout, kind, problem) is None:
             return f"{name} is {layout!r}, whose rows have no common distance; pass dev.copy({name})"
+    if op.engine == "cutlass":
+        why = _why_no_template(op, problem)
+        if why is not None:
+            return f"engine is 'cutlass': {why}"
     for one in op.reductions:
         if not one.layout.contiguous:
             return f"a reduction is {one.layout!r}; it must be row-major"
