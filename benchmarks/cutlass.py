@@ -5,9 +5,11 @@
 
 A product with bias and ReLU, which cuBLASLt has too, is compared with cuBLASLt called directly; a product whose SiLU is
 gated by a residual, which only a template fuses, with torch's calls one after the other; groups of rows, as a mixture
-of experts has them, with ``torch._grouped_mm``. Bars: 0.95 of cuBLASLt, 1.3 of several calls, 1.0 of torch's groups.
-On the CPU the direct call is NumPy's. On CUDA, compile the templates before, or there is nothing to choose from:
-``callboard cutlass prebuild bf16 bias relu``, ``bf16 silu gate``, ``bf16 --groups``.
+of experts has them, with ``torch._grouped_mm``; a convolution with bias and ReLU, by its template, by patches and by
+``dev.dnn``, with torch's two calls, which are cuDNN's, in NHWC. Bars: 0.95 of cuBLASLt, 1.3 of several calls, 1.0 of
+torch's groups and convolutions. On the CPU the direct call is NumPy's. On CUDA, compile the templates before, or there
+is nothing to choose from: ``callboard cutlass prebuild bf16 bias relu``, ``bf16 silu gate``, ``bf16 --groups``,
+``bf16 bias relu --conv fprop``.
 """
 
 from typing import Any
@@ -21,6 +23,10 @@ import callboard as cb
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SHARES = (5, 1, 0, 3, 2, 2, 1, 2)
 """Of the rows, for each of eight groups, in sixteenths."""
+SIDE = 56
+"""Height and width of the images of a convolution."""
+CONVOLUTIONS = ("conv", "patches", "dnn")
+"""Forms that are the same convolution, by the template, by patches, by ``dev.dnn``."""
 TREES = {"bias": cb.EpilogueVisitorTree().bias().relu(), "gated": cb.EpilogueVisitorTree().silu().gate("gate", None)}
 
 
@@ -46,18 +52,35 @@ def problems(kind: str, quick: bool) -> list[Problem]:
             one("bias, ReLU", "bias", m, n, 10, 0, ""),
             one("SiLU, gate", "gated", m, n, 10, 0, ""),
             one("groups", "groups", m, n, 10, 0, ""),
+            convolution("template", "conv", 2, 16, 10, None),
         ]
     return [
         one("bias, ReLU", "bias", 4096, 4096, 200, 0.95, "raw"),
         one("SiLU, gate", "gated", 4096, 4096, 200, 1.3, "torch"),
         one("groups", "groups", 16384, 2048, 200, 1.0, "torch"),
         one("groups", "groups", 2048, 2048, 500, 1.0, "torch"),
+        convolution("template", "conv", 32, 128, 500, 1.0),
+        convolution("patches", "patches", 32, 128, 100, None),
+        convolution("dev.dnn", "dnn", 32, 128, 500, None),
     ]
+
+
+def convolution(name: str, form: str, m: int, n: int, count: int, bar: float | None) -> Problem:
+    """``m`` images with ``n`` channels, and as many filters."""
+    title = f"convolution, bias, ReLU {m}x{SIDE}x{SIDE}x{n}, {n} of 3x3 bf16, {name}"
+    work = 2e-12 * m * SIDE * SIDE * 9 * n * n
+    return Problem(
+        title, {"form": form, "m": m, "n": n}, count, bar, work, "TFLOP/s", "torch" if bar else None, ("raw",)
+    )
 
 
 def operands(form: str, m: int, n: int) -> tuple[Any, Any, Any]:
     """``a``, ``b`` (one for each group) and the bias or the gate."""
     rng = np.random.default_rng(1)
+    if form in CONVOLUTIONS:
+        shapes = (m, SIDE, SIDE, n), (n, 3, 3, n), (n,)
+        x, w, bias = (rng.standard_normal(shape, np.float32).astype(BF16) for shape in shapes)
+        return x, w, bias
     a = rng.standard_normal((m, n), np.float32).astype(BF16)
     b = rng.standard_normal((len(SHARES), n, n) if form == "groups" else (n, n), np.float32).astype(BF16)
     beside = rng.standard_normal((m, n) if form == "gated" else n, np.float32).astype(BF16)
@@ -70,6 +93,14 @@ def offsets_of(m: int) -> Any:
 
 async def ours(device: Any, form: str, m: int, n: int) -> Run:
     a, b, beside = (device.put(x) for x in operands(form, m, n))
+    if form in CONVOLUTIONS:
+        out = await device.empty((m, SIDE, SIDE, n), "bf16")
+        if form == "dnn":
+            settings: Any = {"padding": 1, "bias": beside, "activation": "relu", "layout": "NHWC", "autotune": True}
+            return Run(lambda: device.dnn.conv(a, b, out=out, **settings), out.get)
+        settings = {"padding": 1, "bias": beside, "epilogue": TREES["bias"]}
+        settings["engine"] = "cutlass" if form == "conv" else "vendor"
+        return Run(lambda: device.cutlass.conv(a, b, out=out, **settings), out.get)
     out = await device.empty((m, n), "bf16")
     if form == "groups":
         offsets = device.put(offsets_of(m))
@@ -84,6 +115,11 @@ def direct(form: str, m: int, n: int) -> Run:
 
     def run() -> Any:
         wide = a.astype("f4")
+        if form in CONVOLUTIONS:
+            padded = np.pad(wide, ((0, 0), (1, 1), (1, 1), (0, 0)))
+            places = [(r, s) for r in range(3) for s in range(3)]
+            sums = sum(padded[:, r : r + SIDE, s : s + SIDE] @ b[:, r, s].astype("f4").T for r, s in places)
+            return np.maximum(sums + beside.astype("f4"), 0).astype(BF16)
         if form == "groups":
             parts = [wide[i:j] @ w.astype("f4") for i, j, w in zip(starts, starts[1:], b, strict=False)]
             return np.concatenate(parts).astype(BF16)
@@ -128,6 +164,14 @@ def raw(cuda: Any, form: str, m: int, n: int) -> Run:
 def torch(torch: Any, form: str, m: int, n: int) -> Run:
     a, b, beside = (torch.from_numpy(x.view("i2")).cuda().view(torch.bfloat16) for x in operands(form, m, n))
     ends = torch.from_numpy(offsets_of(m)[1:]).cuda()
+    if form in CONVOLUTIONS:
+        torch.backends.cudnn.benchmark = True
+        x, w = (one.permute(0, 3, 1, 2) for one in (a, b))  # channels_last
+
+        def convolve() -> Any:
+            return torch.relu(torch.nn.functional.conv2d(x, w, beside, padding=1))
+
+        return Run(convolve, lambda: convolve().permute(0, 2, 3, 1).float().cpu().numpy())
 
     def run() -> Any:
         if form == "groups":

@@ -11,7 +11,7 @@ import pytest
 import callboard as cb
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
-from callboard.kernel.cutlass import Conv, Explain, Gemm, GroupedGemm, Refit
+from callboard.kernel.cutlass import Conv, Explain, ExplainConv, Gemm, GroupedGemm, Refit
 from callboard.kernel.cutlass.api import CutlassApi
 from callboard.kernel.cutlass.fused import inputs_of
 from callboard.testing.device_session import DeviceSession
@@ -215,12 +215,13 @@ def test_what_does_not_fit_is_refused_by_name(session: Any, make: Any, why: str)
 
 
 def test_what_executes_a_product_is_told(session: Any) -> None:
-    a = session.put(drawn("f32", 32, 32))
-    told = session.submit(Explain(a=a, b=a, epilogue=Tree().relu().nodes))
-    told = told.result() if hasattr(told, "result") else told
-    if told is None:
-        pytest.skip("a recording answers with arrays, and not in words")
-    assert "launch" in told or "numpy" in told
+    a, x = session.put(drawn("f32", 32, 32)), session.put(drawn("f32", 2, 4, 4, 8))
+    for message in (Explain(a=a, b=a, epilogue=Tree().relu().nodes), ExplainConv(a=x, b=x)):
+        told = session.submit(message)
+        told = told.result() if hasattr(told, "result") else told
+        if told is None:
+            pytest.skip("a recording answers with arrays, and not in words")
+        assert "launch" in told or "numpy" in told
 
 
 ENGINES = ("auto", "vendor", "cutlass")

@@ -1,15 +1,15 @@
-"""``callboard cutlass prebuild``: compile CUTLASS's templates of products ahead, into the cache."""
+"""``callboard cutlass prebuild``: compile CUTLASS's templates of products and convolutions ahead, into the cache."""
 
 import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Placeholder
-from callboard.kernel.cutlass import Gemm, GroupedGemm
+from callboard.kernel.cutlass import Conv, ConvKind, Gemm, GroupedGemm
 from callboard.kernel.cutlass.epilogue import INPUTS, UNARY, EpilogueVisitorTree
 
 __all__ = ["add_cutlass", "product_of"]
@@ -21,6 +21,7 @@ RESULTS = ("f16", "bf16", "f32", "f8_e4m3", "i8")
 PER = {"bias": "column", "scale": "tensor"}
 """The axis of steps that take one, without ``=AXIS``."""
 STEPS = f"bias[=AXIS], scale[=AXIS], residual, gate[=FUNCTION], quantize=DTYPE, {', '.join(UNARY)}"
+KINDS: tuple[ConvKind, ...] = get_args(ConvKind)
 EXTENT = 256
 """Of all axes: a template serves every extent."""
 
@@ -48,6 +49,7 @@ def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     action.add_argument("--arrays", choices=RESULTS[:3], help="dtype of the epilogue's arrays (DTYPE; f32 beside fp8)")
     action.add_argument("--transposed", choices=("a", "b", "ab"), default="", help="factors that are column-major")
     action.add_argument("--groups", action="store_true", help="of grouped_gemm: few rows in a group, and many")
+    action.add_argument("--conv", choices=KINDS, help="of conv(a, b, kind=...), for all filters, strides and paddings")
     action.add_argument("--dry-run", action="store_true", help="say what would be compiled")
     action.set_defaults(run=run)
 
@@ -58,9 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     given = arguments
     try:
+        if given.conv and (given.groups or given.transposed):
+            raise ValueError("--conv goes with neither --groups nor --transposed")
         op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed)
         compile_ahead = importlib.import_module(AHEAD).compile_ahead
-        told = [line for one in (grouped(op) if given.groups else [op]) for line in compile_ahead(one, given.dry_run)]
+        found = grouped(op) if given.groups else [convolution(op, given.conv) if given.conv else op]
+        told = [line for one in found for line in compile_ahead(one, given.dry_run)]
     except (AccelError, ValueError) as e:
         print(f"callboard cutlass: {e}", file=sys.stderr)
         return 2
@@ -95,6 +100,33 @@ def grouped(op: Gemm) -> list[GroupedGemm]:
         made.infer()
         found.append(made)
     return found
+
+
+def convolution(op: Gemm, kind: ConvKind) -> Conv:
+    """The convolution with the dtypes and steps of a product, whose result has as many rows and columns.
+
+    Raises:
+        ShapeError: A step does not fit; names it.
+    """
+    images, filters = (1, EXTENT // 16, 16, EXTENT), (EXTENT, 1, 1, EXTENT)
+    result = filters if kind == "wgrad" else images
+    shapes = {"matrix": result, "column": result[-1:], "row": result[:-1], "tensor": ()}
+    kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
+    arrays = zip(op.inputs, kinds.values(), strict=True)
+    made = Conv(
+        a=Placeholder(layout_of(op.a.dtype, images)),
+        b=Placeholder(layout_of(op.b.dtype, images if kind == "wgrad" else filters)),
+        c=None if op.c is None else Placeholder(layout_of(op.c.dtype, result)),
+        beta=op.beta,
+        epilogue=op.epilogue,
+        inputs=tuple(Placeholder(layout_of(one.dtype, shapes[each])) for one, each in arrays),
+        out_dtype=op.out_dtype,
+        engine="cutlass",
+        kind=kind,
+        extent={"fprop": None, "dgrad": images[1:3], "wgrad": filters[1:3]}[kind],
+    )
+    made.infer()
+    return made
 
 
 def product_of(

@@ -11,7 +11,7 @@ from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.kernel.api import Api
-from callboard.kernel.cutlass.conv import Conv, ConvKind
+from callboard.kernel.cutlass.conv import Conv, ConvKind, ExplainConv
 from callboard.kernel.cutlass.epilogue import EpilogueVisitorTree
 from callboard.kernel.cutlass.explain import Explain
 from callboard.kernel.cutlass.fused import Engine, inputs_of, reductions_of
@@ -42,7 +42,7 @@ class Methods(Api[Mode]):
 
     __slots__ = ()
 
-    covers = frozenset({"gemm", "grouped_gemm", "conv", "explain", "refit"})
+    covers = frozenset({"gemm", "grouped_gemm", "conv", "explain", "explain_conv", "refit"})
 
     def gemm(
         self,
@@ -192,6 +192,7 @@ class Methods(Api[Mode]):
         out: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
         accum: DTypeLike | None = None,
+        engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> GpuRef[Mode]:
         """A 2-d convolution or one of its gradients; see :class:`~callboard.kernel.cutlass.Conv`.
@@ -202,15 +203,22 @@ class Methods(Api[Mode]):
             kind: ``"fprop"``, ``"dgrad"`` or ``"wgrad"``.
             stride, padding, dilation: For height and width, or one number for both.
             extent: For the gradients: height and width of what is computed.
-            epilogue, c, alpha, beta, out, out_dtype, accum, inputs: See :meth:`gemm`.
+            epilogue, c, alpha, beta, out, out_dtype, accum, engine, inputs: See :meth:`gemm`.
 
         Raises:
             TypeError, ShapeError: See :meth:`gemm`.
         """
-        settings: dict[str, Any] = {"c": c, "alpha": alpha, "beta": beta, "out": out, "out_dtype": out_dtype}
-        settings |= {"stride": _pair(stride), "padding": _pair(padding), "dilation": _pair(dilation)}
+        settings: dict[str, Any] = {
+            "c": c,
+            "alpha": alpha,
+            "beta": beta,
+            "out": out,
+            "out_dtype": out_dtype,
+            "accum": accum,
+        }
+        settings |= _moves(kind, stride, padding, dilation, extent)
         bound = _bound("conv", epilogue, inputs)
-        answer: GpuRef[Mode] = self._submit(Conv(a=a, b=b, kind=kind, extent=extent, accum=accum, **settings, **bound))
+        answer: GpuRef[Mode] = self._submit(Conv(a=a, b=b, engine=engine, **settings, **bound))
         return answer
 
     def explain(
@@ -232,6 +240,34 @@ class Methods(Api[Mode]):
         """
         bound = _bound("explain", epilogue, inputs)
         answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **bound))
+        return answer
+
+    def explain_conv(
+        self,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
+        *,
+        kind: ConvKind = "fprop",
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        extent: tuple[int, int] | None = None,
+        epilogue: EpilogueVisitorTree | None = None,
+        c: GpuRef[Mode] | None = None,
+        out_dtype: DTypeLike | None = None,
+        engine: Engine = "auto",
+        **inputs: GpuRef[Mode],
+    ) -> Reply[str]:
+        """The engine that serves :meth:`conv` with these arguments, and its launches, in words.
+
+        Args:
+            a, b, kind, stride, padding, dilation, extent: See :meth:`conv`.
+            epilogue, c, out_dtype, engine, inputs: See :meth:`explain`.
+        """
+        settings = _moves(kind, stride, padding, dilation, extent)
+        bound = _bound("explain_conv", epilogue, inputs)
+        message = ExplainConv(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **settings, **bound)
+        answer: Reply[str] = self._submit(message)
         return answer
 
     def refit(self, new: Sequence[GpuRef[Mode]], into: Sequence[GpuRef[Mode]]) -> Reply[None]:
@@ -369,5 +405,8 @@ def _starts(offsets: Any, groups: int, rows: int) -> "np.ndarray[Any, Any]":
     return np.ascontiguousarray(starts, dtype=np.int32)
 
 
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else value
+def _moves(kind: ConvKind, stride: Any, padding: Any, dilation: Any, extent: Any) -> dict[str, Any]:
+    """The fields of a convolution beside its operands; one number stands for both axes."""
+    given = {"stride": stride, "padding": padding, "dilation": dilation}
+    pairs = {name: (value, value) if isinstance(value, int) else value for name, value in given.items()}
+    return {"kind": kind, "extent": extent, **pairs}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["ARCHITECTURE", "Code", "Source", "TemplatePlan", "Templated", "compiled", "templated"]
+__all__ = ["ARCHITECTURE", "Code", "Source", "TemplatePlan", "Templated", "compiled", "put_steps", "templated"]
 
 HOPPER = (9, 0)
 ARCHITECTURE = "90a"
@@ -191,7 +191,7 @@ class Templated(TemplatePlan):
     ) -> None:
         self.executed_by = f"cutlass: one launch, {tiling}"
         self._call = call = Call(swizzle=tiling.swizzle, raster=tiling.raster)
-        _put_steps(call, op, problem)
+        put_steps(call, op, problem)
         call.alpha, call.beta = 1.0, 0.0
         for name in ("a", "b", "c", "out"):
             setattr(call, name, 1 << 20)  # no address is read; a check of its alignment passes
@@ -207,7 +207,8 @@ class Templated(TemplatePlan):
         return bits
 
 
-def _put_steps(call: Call, op: Gemm, problem: Problem) -> None:
+def put_steps(call: Call, op: Gemm, problem: Problem) -> None:
+    """Put the extents and steps of a message into a template's arguments."""
     out = problem.result if op.out is None else op.out.layout
     *_, m, n = problem.result.shape
     call.m, call.n, call.k, call.batch = m, n, op.a.shape[-1], problem.stacks or 1
