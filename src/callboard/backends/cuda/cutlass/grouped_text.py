@@ -38,6 +38,8 @@ from callboard.kernel.cutlass.fused import Problem
 
 __all__ = ["ADDEND", "GroupedCall", "Leaf", "grouped_text", "leaves_of", "put_extents", "sums_of", "why_no_groups"]
 
+DTYPES = ("f16", "bf16", "f8_e4m3")
+"""Of the factors."""
 ADDEND = MAX_INPUTS
 """The place of ``c`` behind the inputs."""
 
@@ -195,8 +197,8 @@ extern "C" int callboard_launch(const GroupedCall* call, void* workspace, void* 
 
 def why_no_groups(op: GroupedGemm, problem: Problem) -> str | None:
     """The reason why there is no template for a message, with a cure; None if there is one."""
-    if op.a.dtype.name not in FACTORS or op.b.dtype is not op.a.dtype:
-        return f"a is {op.a.dtype} and b {op.b.dtype}; the templates of groups have two of {', '.join(FACTORS)}"
+    if op.a.dtype.name not in DTYPES or op.b.dtype is not op.a.dtype:
+        return f"a is {op.a.dtype} and b {op.b.dtype}; the templates of groups have two of {', '.join(DTYPES)}"
     if not problem.result.size or not op.b.size:
         return "there is nothing to multiply; leave engine out"
     if far_axis(op.a.layout) != 0:
