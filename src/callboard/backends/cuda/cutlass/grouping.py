@@ -96,9 +96,9 @@ def _templates(library: "CudaCutlass", op: GroupedGemm, problem: Problem) -> lis
         sources = [Source(tiling, grouped_text(op, tiling)) for tiling in tilings]
         for source, image in compiled(library, engine, TAG, sources):
             found.append(Candidate(source.key(), _whole(op, problem, source.tiling, image)))
-        if not op.epilogue and op.c is None:
+        if found and not op.epilogue and op.c is None:
             return found
-        engine = "auto"  # compiled or not, the sums serve no tree better that has a template of its own
+        engine = "auto"  # sums are not compiled for a tree that has a template of its own
     sums = sums_of(op)
     sources = [Source(tiling, grouped_text(sums, tiling)) for tiling in tilings]
     for source, image in compiled(library, engine, TAG, sources):
