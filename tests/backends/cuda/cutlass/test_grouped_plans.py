@@ -12,10 +12,13 @@ from host_compiler import COMPILER
 
 import callboard as cb
 from callboard.backends.cuda.cutlass import grouping, nvcc
-from callboard.backends.cuda.cutlass.grouped_text import ADDEND, FIELDS, leaves_of
+from callboard.backends.cuda.cutlass.grouped_text import ADDEND, FIELDS, grouped_text, leaves_of
 from callboard.backends.cuda.cutlass.text import value_text
 from callboard.backends.cuda.cutlass.tilings import Tiling, tilings_of_groups
+from callboard.backends.cuda.kernelcache import KernelCache
+from callboard.core.dtype import DTYPES
 from callboard.core.layout import layout_of
+from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import GroupedGemm
 from callboard.testing.session import SessionArray
 
@@ -251,3 +254,43 @@ def test_what_a_template_cannot_read_or_store_is_left_to_the_epilogues_kernels(s
     assert leaves(Tree().quantize("i8")) is None  # rows of 24 bytes
     assert leaves(Tree(), out_dtype="f64") is None
     assert [leaf.kind for leaf in leaves(Tree().bias(), line[:24])] == ["column"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("dtype", ["bf16", "f8_e4m3"])
+def test_nvcc_takes_a_template_of_groups(tmp_path: Path, dtype: str) -> None:
+    """Forty seconds of an idle core each: an addend and all kinds of arrays; fp8 with an i8 result."""
+    pytest.importorskip("cutlass_library", reason="the extra cutlass is not installed")
+    nvcc.toolchain.cache_clear()
+    try:
+        nvcc.toolchain()
+    except cb.BackendUnavailable as e:
+        pytest.skip(str(e))
+
+    def array(name: str, *shape: int, turned: bool = False) -> Placeholder:
+        kind = DTYPES[name]
+        return Placeholder(layout_of(kind, shape, (shape[1] * shape[2], 1, shape[1]) if turned else None))
+
+    narrow = dtype == "f8_e4m3"
+    op = GroupedGemm(
+        a=array(dtype, 512, 64),
+        b=array(dtype, 2, 64, 256, turned=narrow),
+        c=array("f32", 512, 256),
+        beta=1.0,
+        offsets=array("i32", 3),
+        epilogue=(WHOLE.quantize("i8") if narrow else WHOLE).nodes,
+        inputs=(
+            array("f32", 2, 256),
+            array("bf16", 512, 256),
+            array("f32", 512),
+            array("f64"),
+            array("f64", 512, 256),
+            array("f16", 256),
+        ),
+    )
+    op.infer()
+    tiling = tilings_of_groups(512, 2, 256, op.a.dtype.itemsize)[1]
+    code = nvcc.library_of(nvcc.built(grouped_text(op, tiling), "90a", KernelCache(tmp_path)))
+    assert code.callboard_launch
+    assert code.callboard_workspace
