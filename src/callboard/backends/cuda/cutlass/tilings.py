@@ -48,7 +48,8 @@ MANY = (
     Tiling(128, 128, 128, (1, 2), "Pingpong", raster=1),
 )
 """No cluster spans rows: where a group has an odd number of tiles, half of it would have nothing to do."""
-NARROW = (Tiling(64, 128, 256, (2, 1), "Pingpong", raster=1), Tiling(64, 128, 256, (1, 2), "Pingpong", raster=1))
+NARROW = (Tiling(64, 128, 256, (1, 2), "Pingpong", raster=1), Tiling(64, 256, 128, (1, 1), "Pingpong", raster=1))
+"""Likewise; the second is better where most groups have several tiles of rows."""
 
 GROUPED_SMALL = (
     Tiling(128, 128, 128, (1, 1), "Cooperative", raster=1),
