@@ -224,7 +224,9 @@ def test_what_executes_a_product_is_told(session: Any) -> None:
         assert "launch" in told or "numpy" in told
 
 
-ENGINES = ("auto", "vendor", "cutlass")
+COMPILING = 900.0
+"""Seconds. nvcc takes up to 90 s of an idle core for a text; the cases need four, compiled side by side."""
+ENGINES = ("auto", "vendor", pytest.param("cutlass", marks=pytest.mark.timeout(COMPILING + 60)))
 
 
 def by(engine: str, session: Any, op: type, *operands: Any, **settings: Any) -> Any:
@@ -232,7 +234,9 @@ def by(engine: str, session: Any, op: type, *operands: Any, **settings: Any) -> 
     if engine == "cutlass" and not getattr(session, "launches_templates", True):
         pytest.skip("stand-ins for the driver run no template")
     try:
-        return run(session, op, *operands, engine=engine, **settings)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "wait", COMPILING, raising=False)
+            return run(session, op, *operands, engine=engine, **settings)
     except (cb.UnsupportedOp, cb.BackendUnavailable) as e:
         if engine == "cutlass" and any(
             word in str(e) for word in ("engine is 'cutlass'", "templates", "headers", "nvcc")

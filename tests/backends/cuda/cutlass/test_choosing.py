@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from host_backend import HostSession
 
@@ -195,6 +196,28 @@ def test_groups_are_measured_with_groups_of_different_sizes(library: CudaCutlass
     assert plan.executed_by.endswith(f"{many[1]}; measured as the fastest of 2 engines")
     assert {extents for _, extents in templates.launched} == {(1024, 512, 64)}
     plan.close()
+
+
+def test_groups_with_arrays_are_measured_in_one_launch_and_in_steps(library: CudaCutlass, templates: Templates) -> None:
+    """The plain kernel is no candidate: it would take seconds where a template takes a millisecond."""
+    many = tilings_of_groups(1024, 2, 512)
+    factors = {"a": array(1024, 64), "b": array(2, 64, 512), "offsets": Placeholder(layout_of(DTYPES["i32"], (3,)))}
+    op = GroupedGemm(**factors, epilogue=Tree().bias().nodes, inputs=(array(2, 512),))
+    assert served_groups(library, op).startswith("custom kernel: the grouped product, then 1 launches")
+    templates.took = {str(many[0]): 2.0, str(many[1]): 1.0}
+    says = f"cutlass: the grouped product and its epilogue, {many[1]}; measured as the fastest of 4 engines"
+    assert served_groups(library, op) == says
+    assert "custom kernel" in served_groups(library, msgspec.structs.replace(op, engine="vendor"))
+    gaps = Placeholder(layout_of(DTYPES["bf16"], (2, 512), (1024, 2)))
+    told = served_groups(library, msgspec.structs.replace(op, inputs=(gaps,)))
+    assert told.startswith(f"cutlass: the grouped product, {many[1]}, then 1 launches of a generated epilogue")
+    assert told.endswith("measured as the fastest of 2 engines")
+
+
+def served_groups(library: CudaCutlass, op: GroupedGemm) -> str:
+    plan = library.prepare(op)
+    plan.close()
+    return str(plan.executed_by)
 
 
 def test_without_memory_for_operands_the_first_serves_and_nothing_is_kept(

@@ -48,7 +48,14 @@ MANY = (
     Tiling(128, 128, 128, (1, 2), "Pingpong", raster=1),
 )
 """No cluster spans rows: where a group has an odd number of tiles, half of it would have nothing to do."""
-NARROW = (Tiling(64, 128, 256, (2, 1), "Pingpong", raster=1), Tiling(64, 128, 256, (1, 2), "Pingpong", raster=1))
+NARROW = (Tiling(64, 128, 256, (1, 2), "Pingpong", raster=1), Tiling(64, 256, 128, (1, 1), "Pingpong", raster=1))
+"""Likewise; the second is better where most groups have several tiles of rows."""
+
+GROUPED_SMALL = (
+    Tiling(128, 128, 128, (1, 1), "Cooperative", raster=1),
+    Tiling(64, 128, 128, (1, 2), "Pingpong", raster=1),
+)
+"""Of groups of factors of one byte, few rows or many."""
 
 
 def tilings_of(itemsize: int) -> tuple[Tiling, ...]:
@@ -56,6 +63,8 @@ def tilings_of(itemsize: int) -> tuple[Tiling, ...]:
     return SMALL if itemsize == 1 else WIDE
 
 
-def tilings_of_groups(rows: int, groups: int, columns: int) -> tuple[Tiling, ...]:
-    """The tilings of a product of groups, by the extents; the first serves where none is measured."""
+def tilings_of_groups(rows: int, groups: int, columns: int, itemsize: int = 2) -> tuple[Tiling, ...]:
+    """The tilings of a product of groups, by extents and factors; the first serves where none is measured."""
+    if itemsize == 1:
+        return GROUPED_SMALL
     return NARROW if rows <= FEW * groups or columns <= FEW else MANY
