@@ -9,7 +9,7 @@ import callboard as cb
 from callboard.backends.cuda.cutlass import ahead, nvcc
 from callboard.backends.cuda.cutlass.grouped_text import grouped_text
 from callboard.backends.cuda.cutlass.templates import gemm_text
-from callboard.backends.cuda.cutlass.tilings import tilings_of, tilings_of_groups
+from callboard.backends.cuda.cutlass.tilings import WIDE, tilings_of_groups
 from callboard.cli import main
 from callboard.cli.serving.prebuild import product_of
 from callboard.core.dtype import DTYPES
@@ -45,9 +45,9 @@ def test_a_template_of_each_tiling_is_compiled_once(compiled: list[str], capsys:
     assert compiled == []
     for says in ("compiled for sm_90a, 6 bytes", "in the cache"):
         assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
-        lines = [f"{says}: f16 @ f16 -> f16, {tiling}, bias relu" for tiling in tilings_of(2)]
+        lines = [f"{says}: f16 @ f16 -> f16, {tiling}, bias relu" for tiling in WIDE]
         assert capsys.readouterr().out.splitlines() == lines
-    assert len(compiled) == len(set(compiled)) == len(tilings_of(2))
+    assert len(compiled) == len(set(compiled)) == len(WIDE)
 
 
 def test_groups_have_templates_for_few_rows_and_for_many(
@@ -81,7 +81,7 @@ def test_it_is_the_template_of_a_call_of_any_extent_and_names() -> None:
         inputs=tuple(array("bf16", *shape) for shape in ((512,), (64, 512), (64,), (), (64, 512))),
         engine="cutlass",
     )
-    for tiling in tilings_of(2):
+    for tiling in WIDE:
         assert gemm_text(made, made.problem(), tiling) == gemm_text(call, call.problem(), tiling)
 
 
@@ -123,7 +123,7 @@ def test_nvcc_compiles_them(
     except cb.BackendUnavailable as e:
         pytest.skip(str(e))
     monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(ahead, "tilings_of", lambda itemsize: (tilings_of(itemsize)[0], tilings_of(itemsize)[-1]))
+    monkeypatch.setattr(ahead, "tilings_of", lambda *_: (WIDE[0], WIDE[-1]))
     assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
     assert capsys.readouterr().out.startswith("compiled for sm_90a")
     assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0

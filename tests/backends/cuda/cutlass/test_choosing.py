@@ -12,7 +12,7 @@ from callboard.backends.cuda.cutlass.choosing import Candidate, fastest
 from callboard.backends.cuda.cutlass.grouped_text import GroupedCall
 from callboard.backends.cuda.cutlass.products import gemm
 from callboard.backends.cuda.cutlass.templates import Call
-from callboard.backends.cuda.cutlass.tilings import tilings_of, tilings_of_groups
+from callboard.backends.cuda.cutlass.tilings import WIDE, tilings_of_groups
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import LibraryError, OutOfMemory
@@ -21,7 +21,6 @@ from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import Explain, Gemm, GroupedGemm
 
 Tree = cb.EpilogueVisitorTree
-WIDE = tilings_of(2)
 
 
 class Templates:

@@ -38,8 +38,10 @@ def compile_ahead(op: Gemm | GroupedGemm, dry_run: bool) -> list[str]:
         sources = [Source(tiling, grouped_text(made, tiling)) for tiling in tilings]
         title = f"{op.a.dtype} @ {op.b.dtype}, groups of {op.a.shape[0] // op.b.shape[0]} rows"
     else:
-        sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op.a.dtype.itemsize)]
+        sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op, problem)]
         title = f"{op.a.dtype} @ {op.b.dtype} -> {problem.result.dtype}"
+
+    sources = list({source.text: source for source in sources}.values())  # stream-K and split-K have one text
 
     def compiled(source: Source) -> str:
         text, words = source.text, f"{title}, {source.tiling}"
