@@ -22,7 +22,7 @@ from callboard.testing.session import LibrarySession
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(900)]  # nvcc takes a minute for each text
 
 Tree = cb.EpilogueVisitorTree
-SIZES = ((4, 16, 16), (132, 144, 272), (264, 528, 400), (1024, 768, 2048))
+SIZES = ((32, 48, 256), (132, 144, 272), (264, 528, 400), (1024, 768, 2048))
 LONG = ((16, 16, 8192), (136, 264, 32768), (512, 512, 16384))
 
 
