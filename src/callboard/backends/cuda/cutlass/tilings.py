@@ -54,6 +54,7 @@ BLOCKED = (Tiling(128, 128, 128, (1, 2), "Cooperative"), Tiling(64, 128, 128, (2
 TILINGS = {"f8_e4m3": SMALL, "f32": WIDE[::2], "i8": WIDE[::2]}
 """By the dtype of the factors; WIDE for all others."""
 SHARED = Tiling(128, 128, 128, (2, 1), "Cooperative", splits=1)
+"""Its blocks share the inner axes of the tiles, which CUTLASS has for cooperative warps only."""
 PROCESSORS = 132
 """Multiprocessors of an H100 or H200."""
 LONG = 64
@@ -73,9 +74,7 @@ def tilings_of(op: Gemm, problem: Problem) -> tuple[Tiling, ...]:
         op: The message.
         problem: Its shapes.
     """
-    kinds = [None if one is None else one.ndim for one in (op.scale_a, op.scale_b)]
-    if 2 in kinds:
-        assert op.scale_a is not None
+    if op.scale_a is not None and op.scale_a.ndim == 2:
         return BLOCKED if op.scale_a.shape[0] == op.a.shape[0] else BLOCKED[:1]
     return (*_shared(op, problem), *TILINGS.get(op.a.dtype.name, WIDE))
 
