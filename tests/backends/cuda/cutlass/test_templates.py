@@ -12,6 +12,7 @@ import pytest
 import callboard as cb
 from callboard.backends.cuda import compiling
 from callboard.backends.cuda.cutlass import nvcc
+from callboard.backends.cuda.cutlass.rules import refuses
 from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
 from callboard.backends.cuda.cutlass.templates.call import FIELDS
 from callboard.backends.cuda.cutlass.templates.scales import scale_step, scales_of
@@ -22,7 +23,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.layout import layout_of
 from callboard.core.operand import Placeholder
-from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass import Explain, Gemm
 from callboard.kernel.cutlass.epilogue import QUANTIZED, UNARY
 
 Tree = cb.EpilogueVisitorTree
@@ -228,6 +229,23 @@ def test_approximate_functions_are_for_results_of_two_bytes() -> None:
 )
 def test_there_is_no_template_for_a_reason(op: Gemm, why: str) -> None:
     assert why in (why_no_template(op, op.problem()) or "")
+
+
+@pytest.mark.parametrize("engine", ["auto", "vendor", "cutlass"])
+def test_arrays_of_a_device_are_judged_without_their_values(engine: Any) -> None:
+    """What no engine has is refused in the application, from refs; here of the CPU, and with CUDA's rules."""
+    tree = Tree().bias().relu()
+    with cb.sync.device("cpu") as dev:
+        a, b = dev.zeros((256, 256), "f8_e4m3"), dev.zeros((256, 256), "f8_e4m3").T
+        scales = {"scale_a": dev.zeros((2, 256), "f32").T, "scale_b": dev.zeros((2, 4), "f32")[:, :2].T}
+        message = {"epilogue": tree.nodes, "inputs": (dev.zeros(256, "f32"),), "engine": engine}
+        assert refuses(Gemm(a=a, b=b, **scales, **message)) is None
+        assert refuses(Explain(a=a, b=b, **scales, **message)) is None
+        far = {**scales, "scale_a": dev.zeros((256, 2), "f32")}
+        assert "scale_a is" in (refuses(Gemm(a=a, b=b, **far, **message)) or "")
+        x = dev.zeros((256, 256), "f32")
+        why = refuses(Gemm(a=x, b=x, engine=engine, tf32=True))
+        assert why is None if engine != "cutlass" else "f32 factors need their inner axis adjacent" in str(why)
 
 
 def test_a_binary_is_compiled_once_and_found_again(no_toolchain: Path, tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def product_message(a: Layout, b: Layout, sums: Layout, **settings: Any) -> Matm
 def settings_of(op: Gemm) -> dict[str, Any]:
     """Scales and precision of the factors, as cuBLASLt's product takes them."""
     given = {"scale_a": op.scale_a, "scale_b": op.scale_b}
-    return {name: one and Placeholder(one.layout) for name, one in given.items()} | {"tf32": op.tf32}
+    scales = {name: Placeholder(one.layout) for name, one in given.items() if one is not None}
+    return {**scales, "tf32": op.tf32}
 
 
 def direct(op: Gemm, problem: Problem) -> Matmul | None:
