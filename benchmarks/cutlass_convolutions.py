@@ -3,8 +3,8 @@
     python benchmarks/cutlass_convolutions.py --json cutlass_convolutions.json
     python benchmarks/cutlass_convolutions.py --quick --device cpu
 
-torch's two calls are cuDNN's, in NHWC. Bar: the template takes no longer. On the CPU the direct call is NumPy's. On CUDA,
-compile the templates before: ``callboard cutlass prebuild bf16 bias relu --conv fprop``.
+torch's two calls are cuDNN's, in NHWC. Bar: the template takes no longer. On the CPU the direct call is NumPy's. On
+CUDA, compile the templates before: ``callboard cutlass prebuild bf16 bias relu --conv fprop``.
 """
 
 from typing import Any

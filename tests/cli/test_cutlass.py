@@ -11,7 +11,7 @@ import callboard as cb
 from callboard.backends.cuda.cutlass import ahead, nvcc
 from callboard.backends.cuda.cutlass.grouped_text import grouped_text, sums_of
 from callboard.backends.cuda.cutlass.templates import gemm_text
-from callboard.backends.cuda.cutlass.tilings import tilings_of, tilings_of_groups
+from callboard.backends.cuda.cutlass.tilings import WIDE, tilings_of, tilings_of_groups
 from callboard.cli import main
 from callboard.cli.serving.prebuild import product_of
 from callboard.core.dtype import DTYPES
@@ -20,6 +20,7 @@ from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import Gemm, GroupedGemm
 from callboard.kernel.cutlass.api import CutlassApi
 
+Tree = cb.EpilogueVisitorTree
 ALL = ["bias", "gelu", "residual", "scale=row", "scale", "gate=silu", "quantize=i8"]
 
 
@@ -48,9 +49,9 @@ def test_a_template_of_each_tiling_is_compiled_once(compiled: list[str], capsys:
     assert compiled == []
     for says in ("compiled for sm_90a, 6 bytes", "in the cache"):
         assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
-        lines = [f"{says}: f16 @ f16 -> f16, {tiling}, bias relu" for tiling in tilings_of(2)]
+        lines = [f"{says}: f16 @ f16 -> f16, {tiling}, bias relu" for tiling in WIDE]
         assert capsys.readouterr().out.splitlines() == lines
-    assert len(compiled) == len(set(compiled)) == len(tilings_of(2))
+    assert len(compiled) == len(set(compiled)) == len(WIDE)
 
 
 def test_groups_have_templates_for_few_rows_and_for_many(
@@ -129,8 +130,44 @@ def test_it_is_the_template_of_a_call_of_any_extent_and_names() -> None:
         inputs=tuple(array("bf16", *shape) for shape in ((512,), (64, 512), (64,), (), (64, 512))),
         engine="cutlass",
     )
-    for tiling in tilings_of(2):
+    for tiling in WIDE:
         assert gemm_text(made, made.problem(), tiling) == gemm_text(call, call.problem(), tiling)
+
+
+@pytest.mark.parametrize(
+    "given, factors",
+    [
+        (["i8", "scale=column", "quantize=i8"], {}),
+        (["f32", "bias"], {"tf32": True}),
+        (["f8_e4m3", "--scales", "block_2d"], {"scale_a": (64, 3), "scale_b": (3, 4)}),
+        (["f8_e4m3", "--scales", "outer"], {"scale_a": (64,), "scale_b": (512,)}),
+        (["bf16", "--long"], {}),
+    ],
+    ids=str,
+)
+def test_factors_of_other_kinds(
+    compiled: list[str], capsys: pytest.CaptureFixture[str], given: list[str], factors: dict[str, Any]
+) -> None:
+    """What is compiled serves a call of the same kind."""
+    assert main(["cutlass", "prebuild", *given, "--transposed", "b"]) == 0
+    assert "compiled for sm_90a" in capsys.readouterr().out
+    k = 8192 if "--long" in given else 384
+    dtype = given[0]
+    steps = {"scale": Tree().scale("s", per="column").quantize("i8"), "bias": Tree().bias()}
+    tree = next((steps[word] for word in steps for step in given[1:] if step.startswith(word)), None)
+    shapes = {name: array("f32", *shape) for name, shape in factors.items() if name != "tf32"}
+    call = Gemm(
+        a=array(dtype, 64, k),
+        b=Placeholder(layout_of(DTYPES[dtype], (k, 512), (1, k))),
+        epilogue=tree.nodes if tree else (),
+        inputs=(array("f32", 512),) if tree else (),
+        tf32=factors.get("tf32"),
+        engine="cutlass",
+        **shapes,
+    )
+    tilings = tilings_of(call, call.problem())
+    assert {gemm_text(call, call.problem(), tiling) for tiling in tilings} == set(compiled)
+    assert ("--long" in given) == any(tiling.splits for tiling in tilings)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +176,7 @@ def test_it_is_the_template_of_a_call_of_any_extent_and_names() -> None:
         (["f16", "softplus"], "there is no step 'softplus'; the steps are bias"),
         (["f16", "bias=diagonal"], "'diagonal'"),
         (["f16", "quantize=f64"], "a value is rounded to one of"),
+        (["f16", "--scales", "outer"], "only fp8 factors are scaled"),
         (["f8_e4m3"], "fp8 factors need their inner axis adjacent"),
     ],
 )
@@ -171,7 +209,7 @@ def test_nvcc_compiles_them(
     except cb.BackendUnavailable as e:
         pytest.skip(str(e))
     monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(ahead, "tilings_of", lambda itemsize: (tilings_of(itemsize)[0], tilings_of(itemsize)[-1]))
+    monkeypatch.setattr(ahead, "tilings_of", lambda *_: (WIDE[0], WIDE[-1]))
     assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
     assert capsys.readouterr().out.startswith("compiled for sm_90a")
     assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0

@@ -305,6 +305,7 @@ def _per(per: Any) -> str:
 RESERVED = frozenset(
     {
         *("self", "a", "b", "c", "out", "offsets", "epilogue", "alpha", "beta", "out_dtype", "accum", "engine"),
+        *("scale_a", "scale_b", "tf32"),
         *("layout", "stride", "padding", "dilation", "kind", "extent"),
     }
 )

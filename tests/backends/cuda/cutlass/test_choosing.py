@@ -13,7 +13,7 @@ from callboard.backends.cuda.cutlass.choosing import Candidate, fastest
 from callboard.backends.cuda.cutlass.grouped_text import GroupedCall
 from callboard.backends.cuda.cutlass.products import gemm
 from callboard.backends.cuda.cutlass.templates import Call
-from callboard.backends.cuda.cutlass.tilings import tilings_of, tilings_of_groups
+from callboard.backends.cuda.cutlass.tilings import SHARED, WIDE, tilings_of_groups
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import LibraryError, OutOfMemory
@@ -22,14 +22,14 @@ from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import Explain, Gemm, GroupedGemm
 
 Tree = cb.EpilogueVisitorTree
-WIDE = tilings_of(2)
 
 
 class Templates:
     """Templates that do nothing and take a time.
 
     Attributes:
-        took: Milliseconds of a launch by the name of a tiling; only these are compiled. A product by cuBLASLt takes 1.
+        took: Milliseconds of a launch by the name of a tiling; only these are compiled. A product by cuBLASLt takes 1,
+            a launch with splits as much less.
         refusing: Names of those that fail at their launch.
         launched: The names, in order, with the extents.
         compiled: Those that were not there before.
@@ -44,7 +44,9 @@ class Templates:
 
     def name_in(self, text: str) -> str:
         (found,) = {
-            str(one) for one in (*WIDE, *tilings_of_groups(1024, 1, 512), *tilings_of_groups(1, 1, 1)) if _is(one, text)
+            str(one)
+            for one in (*WIDE, SHARED, *tilings_of_groups(1024, 1, 512), *tilings_of_groups(1, 1, 1))
+            if _is(one, text)
         }
         return found
 
@@ -71,7 +73,7 @@ class Templates:
             assert self._driver.on_device(scratch, 64)
             assert all(self._driver.on_device(at, 2) for at in (given.a, given.b, given.out))
             self._driver.streams.add(stream)
-            self._driver.clock += self.took.get(name, 1.0)
+            self._driver.clock += self.took.get(name, 1.0) / max(getattr(given, "splits", 0), 1)
             return 5 if name in self.refusing else 0
 
         return type("Loaded", (), {"callboard_workspace": callboard_workspace, "callboard_launch": callboard_launch})
@@ -179,6 +181,18 @@ def test_cutlass_compiles_one_template_and_measures_those_that_are_there(
     templates.took = {str(WIDE[1]): 3.0, str(WIDE[2]): 2.0}  # slower than cuBLASLt, which was not asked for
     assert served(library, message(engine="cutlass")).startswith(f"cutlass: one launch, {WIDE[2]}")
     assert "cublaslt" in served(library, message(engine="vendor"))
+
+
+def test_splits_of_one_binary_are_measured(library: CudaCutlass, templates: Templates) -> None:
+    op = Gemm(a=array(64, 4096), b=array(4096, 64), engine="cutlass")
+    assert served(library, op).startswith(f"cutlass: one launch, {SHARED._replace(splits=4)}")
+    assert templates.compiled == [str(SHARED)]
+    templates.took = {str(SHARED): 1.0, str(WIDE[0]): 0.5}
+    assert served(library, op) == (
+        f"cutlass: one launch, {SHARED._replace(splits=4)}; measured as the fastest of 3 engines"
+    )
+    templates.took = {str(SHARED): 1.0, str(WIDE[0]): 0.5, str(WIDE[1]): 0.125}
+    assert served(library, op).startswith(f"cutlass: one launch, {WIDE[1]};")
 
 
 def test_explain_names_the_engine(library: CudaCutlass, templates: Templates) -> None:

@@ -44,8 +44,10 @@ def compile_ahead(op: Gemm | GroupedGemm | Conv, dry_run: bool) -> list[str]:
         sources = sources_of(op)
         title = f"{op.kind} of {op.a.dtype} -> {problem.result.dtype}"
     else:
-        sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op.a.dtype.itemsize)]
+        sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op, problem)]
         title = f"{op.a.dtype} @ {op.b.dtype} -> {problem.result.dtype}"
+
+    sources = list({source.text: source for source in sources}.values())  # stream-K and split-K have one text
 
     def compiled(source: Source) -> str:
         text, words = source.text, f"{title}, {source.tiling}"
