@@ -17,6 +17,7 @@ from callboard.core.operand import Operand
 from callboard.kernel.api import Submit
 from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
 from callboard.kernel.engine.inputs.direct import LEAST_BUDGET, Direct, is_steady
+from callboard.kernel.engine.inputs.following import Found
 from callboard.kernel.engine.inputs.given import arrays_of, by_name, in_order
 from callboard.kernel.engine.mapped.graph import stays_on_host
 from callboard.kernel.engine.mapped.recorded import Recorded
@@ -71,7 +72,8 @@ class ExecutionContext:
         if record is not None and plan.runner is not None:
             self._runner = self._recorded = Recorded(plan.runner, record)
         self._names = [port.name for port in plan.inputs]
-        self._known: dict[tuple[bytes, ...], _Known] = {}
+        self._known: dict[tuple[Any, ...], _Known] = {}
+        self._found = None if plan.waits is None else Found(plan.model)
         self._steady = self._runner is None and is_steady(plan.model)
         direct = self._steady and budget >= LEAST_BUDGET
         self._direct = Direct(plan, lambda layouts: self._checked(layouts, plan.resident)) if direct else None
@@ -185,9 +187,15 @@ class ExecutionContext:
         arrays = [
             each if isinstance(each, Operand) else plan.put(self._hosted(each, at)) for at, each in enumerate(given)
         ]
-        key = tuple([each.layout.wire for each in arrays])
+        layouts = tuple([each.layout.wire for each in arrays])
+        slow = plan.waits is not None and (plan.waits or resident.first(layouts))
+        shapes = None if slow or self._found is None else self._found.shapes(layouts)
+        key = layouts, slow, shapes
         known = self._known.get(key)
-        spec = self._checked([each.layout for each in arrays], resident) if known is None else known.spec
+        if known is None:
+            spec = self._checked([each.layout for each in arrays], resident, slow, shapes)
+        else:
+            spec = known.spec
         operands = [each if each.layout.contiguous else self._submit(Copy(src=each)) for each in arrays]
         for name, array in resident.weights.items():
             operands.append(resident.ref(name, lambda array=array: array))  # type: ignore[misc]
@@ -203,6 +211,8 @@ class ExecutionContext:
         else:
             made = functools.partial(Execute, model=model, spec=spec, ins=tuple(operands))
             outs = self._submit(Repeated(known.signature, [model, *operands], [], made))
+        if self._found is not None and shapes is None:
+            self._found.keep(layouts, outs)
         return outs[0] if len(outs) == 1 else outs
 
     def _copied(self, given: Sequence[Any]) -> list[Any]:
@@ -220,8 +230,14 @@ class ExecutionContext:
         self.plan.check_host(at, array)
         return array
 
-    def _checked(self, layouts: Sequence[Layout], resident: Resident) -> EngineSpec:
-        """The spec of an execution with inputs of these layouts."""
+    def _checked(
+        self,
+        layouts: Sequence[Layout],
+        resident: Resident,
+        slow: bool = False,
+        shapes: "tuple[tuple[int, ...], ...] | None" = None,
+    ) -> EngineSpec:
+        """The spec of an execution with inputs of these layouts; ``shapes`` of the outputs, if they are known."""
         plan = self.plan
         symbols: dict[str, int | None] = {}
         for at, layout in enumerate(layouts):
@@ -233,15 +249,16 @@ class ExecutionContext:
         for port in plan.outputs:
             shape = [symbols.get(n) if isinstance(n, str) else n for n in port.shape or ()]
             found.append((port.dtype, tuple(-1 if n is None else n for n in shape)))
-        return EngineSpec(
-            plan.title,
-            plan.digest,
-            plan.threads,
-            (*(port.name for port in plan.inputs), *resident.weights),
-            tuple(port.name for port in plan.outputs),
-            tuple(found),
-            self._budget,
-            self._steady,
+        if shapes is not None:
+            found = [(dtype, shape) for (dtype, _), shape in zip(found, shapes, strict=True)]
+        return msgspec.structs.replace(
+            plan.spec,
+            inputs=(*(port.name for port in plan.inputs), *resident.weights),
+            outputs=tuple(port.name for port in plan.outputs),
+            layouts=tuple(found),
+            budget=self._budget,
+            steady=self._steady,
+            waits=slow,
         )
 
     def __repr__(self) -> str:

@@ -16,6 +16,8 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.kernel.engine.inputs.bounds import bounds_of
 from callboard.kernel.engine.inputs.profiles import Port, Profile
+from callboard.kernel.engine.inputs.refused import MOST_NAMES
+from callboard.kernel.engine.messages import EngineSpec
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of, with_weights
 
 __all__ = ["EnginePlan", "EngineRefused", "Resident", "container", "digest_of", "header_of", "settled"]
@@ -26,6 +28,8 @@ FORMAT = 1
 LONGEST_HEADER = 16 << 20
 _numbers = itertools.count(1)
 LARGE = 1 << 20
+MOST_SHAPES = 256
+"""Sets of input shapes that are known to have been executed."""
 """Bytes of an array that never changes, from which on its copy to the device is not waited for."""
 
 
@@ -47,6 +51,7 @@ class Resident:
         """Values that an engine has derived from the weights, by name; on the host."""
         self._put = put
         self._refs: dict[str, Any] = {}
+        self._executed: set[object] = set()
 
     def there(self, name: str) -> Any:
         """The ref of a named array; None before its first use."""
@@ -58,6 +63,15 @@ class Resident:
         if found is None:
             found = self._refs[name] = settled(self._put, array())
         return found
+
+    def first(self, shapes: object) -> bool:
+        """True at the first execution with these shapes; they count as executed then."""
+        if shapes in self._executed:
+            return False
+        if len(self._executed) >= MOST_SHAPES:
+            self._executed.clear()
+        self._executed.add(shapes)
+        return True
 
     @property
     def refs(self) -> list[Any]:
@@ -112,6 +126,11 @@ class EnginePlan:
     precision: str = "f32"
     digest: str = ""
     """Of ``executed``, for an engine that keeps sessions; see :func:`digest_of`."""
+    waits: bool | None = None
+    """ONNX Runtime on CUDA: True if each execution waits on the host for the device, False if only the first one of
+    each set of shapes takes long there. None for other engines."""
+    on_host: tuple[str, ...] = ()
+    """Nodes that ONNX Runtime executes on the host although the device is another: operator and name."""
 
     def __post_init__(self) -> None:
         self.executed = self.executed or self.data
@@ -125,6 +144,11 @@ class EnginePlan:
     def opset(self) -> int:
         """The version of ONNX's operators that the model uses."""
         return self.model.opset
+
+    @property
+    def spec(self) -> EngineSpec:
+        """What names the session of an engine that keeps sessions."""
+        return EngineSpec(self.title, self.digest, self.threads, tf32=self.precision == "tf32")
 
     def check(self, at: int, layout: Layout, on_host: bool = False) -> None:
         """Check an array for the input number ``at``; see :meth:`Port.check`."""
@@ -204,6 +228,10 @@ class EnginePlan:
             lines += [f"{self.runner.folded} nodes were computed when the plan was built"]
             if joined := self.runner.joined:
                 lines += [f"steps of several nodes: {', '.join(f'{n} {op}' for op, n in sorted(joined.items()))}"]
+        if self.on_host:
+            lines += [f"{len(self.on_host)} nodes are executed on the host: {', '.join(self.on_host[:MOST_NAMES])}"]
+            lines[-1] += ", …" if len(self.on_host) > MOST_NAMES else ""
+        lines += ["executions wait on the host for values of the device"] if self.waits else []
         lines += [f"input  {port}{self.profiles.get(port.name, '')}" for port in self.inputs]
         lines += [f"output {port}" for port in self.outputs]
         if self.precision != "f32":

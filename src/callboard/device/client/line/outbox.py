@@ -153,6 +153,10 @@ class Outbox:
                 return True
         return False
 
+    def holds(self, op: int) -> bool:
+        """True if the item with this id has not been sent. On the loop's thread."""
+        return any(isinstance(item, Call | ActorCall) and item.id == op for item in list(self.queue))
+
     @property
     def held(self) -> bool:
         """True if a closed gate holds back what is queued."""
