@@ -1,5 +1,6 @@
 """``dev.cutlass``: products with epilogues, groups, convolutions, other weights; against NumPy in f64."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import callboard as cb
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
-from callboard.kernel.cutlass import Conv, Explain, Gemm, GroupedGemm, Refit
+from callboard.kernel.cutlass import Conv, Explain, ExplainConv, Gemm, GroupedGemm, Refit
 from callboard.kernel.cutlass.api import CutlassApi
 from callboard.kernel.cutlass.fused import inputs_of
 from callboard.testing.device_session import DeviceSession
@@ -53,10 +54,14 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
+erf = np.vectorize(math.erf, otypes=[np.float64])
+
 TREES: dict[str, tuple[Any, Any]] = {
     "bias": (Tree().bias(), lambda x, g: x + g["bias"]),
     "bias_relu": (Tree().bias().relu(), lambda x, g: np.maximum(x + g["bias"], 0)),
     "gelu_residual": (Tree().gelu().residual(), lambda x, g: gelu(x) + g["residual"]),
+    "exact_gelu": (Tree().bias().gelu("none"), lambda x, g: (x + g["bias"]) / 2 * (1 + erf((x + g["bias"]) / 2**0.5))),
+    "softplus": ((Tree().apply("exp") + 1).apply("log"), lambda x, g: np.log1p(np.exp(x))),
     "rows": (Tree().bias("r", per="row").scale("t"), lambda x, g: (x + g["r"][:, None]) * g["t"]),
     "gated": (Tree().silu().gate("residual", "sigmoid"), lambda x, g: x * sigmoid(x) * sigmoid(g["residual"])),
     "shared": (
@@ -210,15 +215,18 @@ def test_what_does_not_fit_is_refused_by_name(session: Any, make: Any, why: str)
 
 
 def test_what_executes_a_product_is_told(session: Any) -> None:
-    a = session.put(drawn("f32", 32, 32))
-    told = session.submit(Explain(a=a, b=a, epilogue=Tree().relu().nodes))
-    told = told.result() if hasattr(told, "result") else told
-    if told is None:
-        pytest.skip("a recording answers with arrays, and not in words")
-    assert "launch" in told or "numpy" in told
+    a, x = session.put(drawn("f32", 32, 32)), session.put(drawn("f32", 2, 4, 4, 8))
+    for message in (Explain(a=a, b=a, epilogue=Tree().relu().nodes), ExplainConv(a=x, b=x)):
+        told = session.submit(message)
+        told = told.result() if hasattr(told, "result") else told
+        if told is None:
+            pytest.skip("a recording answers with arrays, and not in words")
+        assert "launch" in told or "numpy" in told
 
 
-ENGINES = ("auto", "vendor", "cutlass")
+COMPILING = 900.0
+"""Seconds. nvcc takes up to 90 s of an idle core for a text; the cases need four, compiled side by side."""
+ENGINES = ("auto", "vendor", pytest.param("cutlass", marks=pytest.mark.timeout(COMPILING + 60)))
 
 
 def by(engine: str, session: Any, op: type, *operands: Any, **settings: Any) -> Any:
@@ -226,7 +234,9 @@ def by(engine: str, session: Any, op: type, *operands: Any, **settings: Any) -> 
     if engine == "cutlass" and not getattr(session, "launches_templates", True):
         pytest.skip("stand-ins for the driver run no template")
     try:
-        return run(session, op, *operands, engine=engine, **settings)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "wait", COMPILING, raising=False)
+            return run(session, op, *operands, engine=engine, **settings)
     except (cb.UnsupportedOp, cb.BackendUnavailable) as e:
         if engine == "cutlass" and any(
             word in str(e) for word in ("engine is 'cutlass'", "templates", "headers", "nvcc")

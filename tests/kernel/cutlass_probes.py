@@ -24,4 +24,5 @@ def grouped(dtype: DType) -> dict[str, Any]:
     return {**factors, "offsets": array(DTYPES["i32"], 3)}
 
 
-PROBES: dict[str, Callable[[DType], dict[str, Any]]] = {"cutlass.conv": conv, "cutlass.grouped_gemm": grouped}
+PROBES: dict[str, Callable[[DType], dict[str, Any]]] = {"cutlass.conv": conv}
+PROBES |= {"cutlass.explain_conv": conv, "cutlass.grouped_gemm": grouped}

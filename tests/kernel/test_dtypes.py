@@ -98,6 +98,7 @@ def test_some_are_found() -> None:
         "memory.empty",
         "cutlass.conv",
         "cutlass.explain",
+        "cutlass.explain_conv",
         "cutlass.gemm",
         "cutlass.grouped_gemm",
     }  # of those that a test has imported

@@ -1,32 +1,20 @@
 """Convolutions as implicit matrix products, with an epilogue."""
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from callboard.core.layout import layout_of
+from callboard.core.op import Outputs
 from callboard.core.ref import GpuRef
 from callboard.kernel.checks import refuse
-from callboard.kernel.cutlass.fused import Fused, Problem
+from callboard.kernel.cutlass.fused import Fused, Problem, R_co
 
-__all__ = ["Conv", "ConvKind"]
+__all__ = ["Conv", "ConvKind", "ExplainConv"]
 
 ConvKind = Literal["fprop", "dgrad", "wgrad"]
 
 
-class Conv(Fused[GpuRef], tag="cutlass.conv"):
-    """A 2-d convolution, or one of its gradients, with an epilogue (``ConvRequest``).
-
-    Images are ``[images, h, w, channels]`` and filters ``[filters, r, s, channels]``. The last axis of the result is
-    its columns, all others together its rows: a number for each column is one for each filter in ``fprop``.
-
-    Args:
-        a: ``fprop``: the images. ``dgrad`` and ``wgrad``: the gradient at the result, ``[images, p, q, filters]``.
-        b: ``fprop`` and ``dgrad``: the filters. ``wgrad``: the images.
-        out: ``[images, p, q, filters]``, the images' shape, or the filters' shape; a new array when None.
-        c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum, engine: See :class:`Gemm`.
-        kind: ``"fprop"``, ``"dgrad"`` (gradient of the images) or ``"wgrad"`` (gradient of the filters).
-        stride, padding, dilation: For height and width.
-        extent: ``dgrad``: height and width of the images; ``wgrad``: of the filters.
-    """
+class Convolution(Fused[R_co]):
+    """Base of the messages about convolutions; not sent itself. ``Conv`` explains the fields."""
 
     kind: ConvKind = "fprop"
     stride: tuple[int, int] = (1, 1)
@@ -71,3 +59,41 @@ class Conv(Fused[GpuRef], tag="cutlass.conv"):
         if self.kind == "dgrad":
             return (self.a.shape[0], *self.extent, self.b.shape[3]), self.b.shape, self.a.shape
         return self.b.shape, (self.a.shape[3], *self.extent, self.b.shape[3]), self.a.shape
+
+
+class Conv(Convolution[GpuRef], tag="cutlass.conv"):
+    """A 2-d convolution, or one of its gradients, with an epilogue (``ConvRequest``).
+
+    Images are ``[images, h, w, channels]`` and filters ``[filters, r, s, channels]``. The last axis of the result is
+    its columns, all others together its rows: a number for each column is one for each filter in ``fprop``.
+
+    Args:
+        a: ``fprop``: the images. ``dgrad`` and ``wgrad``: the gradient at the result, ``[images, p, q, filters]``.
+        b: ``fprop`` and ``dgrad``: the filters. ``wgrad``: the images.
+        out: ``[images, p, q, filters]``, the images' shape, or the filters' shape; a new array when None.
+        c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum, engine: See :class:`Gemm`.
+        kind: ``"fprop"``, ``"dgrad"`` (gradient of the images) or ``"wgrad"`` (gradient of the filters).
+        stride, padding, dilation: For height and width.
+        extent: ``dgrad``: height and width of the images; ``wgrad``: of the filters.
+    """
+
+
+class ExplainConv(Convolution[str], tag="cutlass.explain_conv"):
+    """The engine of a convolution and its launches, in words; nothing is computed.
+
+    Args:
+        a, b, out, c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum, engine: See :class:`Gemm`. With
+            ``engine="cutlass"`` a template is compiled, if there is none yet.
+        kind, stride, padding, dilation, extent: See :class:`Conv`.
+    """
+
+    returns: ClassVar[tuple[str, ...]] = ()
+    answers: ClassVar[Any] = str
+
+    def infer(self) -> Outputs:
+        self.product().infer()
+        return {}
+
+    def product(self) -> Conv:
+        """The convolution that it is about."""
+        return Conv(**{name: getattr(self, name) for name in Conv.__struct_fields__})

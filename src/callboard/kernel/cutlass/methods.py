@@ -11,7 +11,7 @@ from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
 from callboard.core.reply import Reply
 from callboard.kernel.api import Api
-from callboard.kernel.cutlass.conv import Conv, ConvKind
+from callboard.kernel.cutlass.conv import Conv, ConvKind, ExplainConv
 from callboard.kernel.cutlass.epilogue import EpilogueVisitorTree
 from callboard.kernel.cutlass.explain import Explain
 from callboard.kernel.cutlass.fused import Engine, inputs_of, reductions_of
@@ -42,7 +42,7 @@ class Methods(Api[Mode]):
 
     __slots__ = ()
 
-    covers = frozenset({"gemm", "grouped_gemm", "conv", "explain", "refit"})
+    covers = frozenset({"gemm", "grouped_gemm", "conv", "explain", "explain_conv", "refit"})
 
     def gemm(
         self,
@@ -56,6 +56,9 @@ class Methods(Api[Mode]):
         out: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
         accum: DTypeLike | None = None,
+        scale_a: GpuRef[Mode] | None = None,
+        scale_b: GpuRef[Mode] | None = None,
+        tf32: bool | None = None,
         engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> GpuRef[Mode]:
@@ -65,7 +68,7 @@ class Methods(Api[Mode]):
             a: ``[m, k]``, or a batch ``[batch, m, k]``.
             b: ``[k, n]``, or a batch of them.
             epilogue: The tree; without reductions, which :meth:`gemm_reduced` also returns.
-            c, alpha, beta, out, out_dtype, accum, engine: See the message.
+            c, alpha, beta, out, out_dtype, accum, scale_a, scale_b, tf32, engine: See the message.
             inputs: The arrays that the tree names.
 
         Raises:
@@ -79,6 +82,9 @@ class Methods(Api[Mode]):
             "out": out,
             "out_dtype": out_dtype,
             "accum": accum,
+            "scale_a": scale_a,
+            "scale_b": scale_b,
+            "tf32": tf32,
         }
         message = Gemm(a=a, b=b, engine=engine, **settings, **_bound("gemm", epilogue, inputs))
         answer: GpuRef[Mode] = self._submit(message)
@@ -96,13 +102,17 @@ class Methods(Api[Mode]):
         out: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
         accum: DTypeLike | None = None,
+        scale_a: GpuRef[Mode] | None = None,
+        scale_b: GpuRef[Mode] | None = None,
+        tf32: bool | None = None,
         engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> FusedResult[Mode]:
         """Like :meth:`gemm`, with the reductions of the epilogue: ``out`` and ``reductions`` by name.
 
         Args:
-            a, b, epilogue, c, alpha, beta, out, out_dtype, accum, engine, inputs: See :meth:`gemm`.
+            a, b, epilogue, c, alpha, beta, out, out_dtype, accum: See :meth:`gemm`.
+            scale_a, scale_b, tf32, engine, inputs: See :meth:`gemm`.
 
         Raises:
             TypeError, ShapeError: See :meth:`gemm`.
@@ -114,6 +124,9 @@ class Methods(Api[Mode]):
             "out": out,
             "out_dtype": out_dtype,
             "accum": accum,
+            "scale_a": scale_a,
+            "scale_b": scale_b,
+            "tf32": tf32,
         }
         nodes = reductions_of(epilogue.nodes)
         bound = _bound("gemm_reduced", epilogue, inputs, reduced=True)
@@ -192,6 +205,7 @@ class Methods(Api[Mode]):
         out: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
         accum: DTypeLike | None = None,
+        engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> GpuRef[Mode]:
         """A 2-d convolution or one of its gradients; see :class:`~callboard.kernel.cutlass.Conv`.
@@ -202,15 +216,22 @@ class Methods(Api[Mode]):
             kind: ``"fprop"``, ``"dgrad"`` or ``"wgrad"``.
             stride, padding, dilation: For height and width, or one number for both.
             extent: For the gradients: height and width of what is computed.
-            epilogue, c, alpha, beta, out, out_dtype, accum, inputs: See :meth:`gemm`.
+            epilogue, c, alpha, beta, out, out_dtype, accum, engine, inputs: See :meth:`gemm`.
 
         Raises:
             TypeError, ShapeError: See :meth:`gemm`.
         """
-        settings: dict[str, Any] = {"c": c, "alpha": alpha, "beta": beta, "out": out, "out_dtype": out_dtype}
-        settings |= {"stride": _pair(stride), "padding": _pair(padding), "dilation": _pair(dilation)}
+        settings: dict[str, Any] = {
+            "c": c,
+            "alpha": alpha,
+            "beta": beta,
+            "out": out,
+            "out_dtype": out_dtype,
+            "accum": accum,
+        }
+        settings |= _moves(kind, stride, padding, dilation, extent)
         bound = _bound("conv", epilogue, inputs)
-        answer: GpuRef[Mode] = self._submit(Conv(a=a, b=b, kind=kind, extent=extent, accum=accum, **settings, **bound))
+        answer: GpuRef[Mode] = self._submit(Conv(a=a, b=b, engine=engine, **settings, **bound))
         return answer
 
     def explain(
@@ -221,17 +242,49 @@ class Methods(Api[Mode]):
         epilogue: EpilogueVisitorTree | None = None,
         c: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
+        scale_a: GpuRef[Mode] | None = None,
+        scale_b: GpuRef[Mode] | None = None,
+        tf32: bool | None = None,
         engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> Reply[str]:
         """The engine that serves :meth:`gemm` with these arguments, and its launches, in words.
 
         Args:
-            a, b, epilogue, c, out_dtype, engine, inputs: See :meth:`gemm`. With ``engine="cutlass"`` a template is
-                compiled, if there is none yet.
+            a, b, epilogue, c, out_dtype, scale_a, scale_b, tf32, inputs: See :meth:`gemm`.
+            engine: See :meth:`gemm`. With ``"cutlass"`` a template is compiled, if there is none yet.
         """
         bound = _bound("explain", epilogue, inputs)
-        answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **bound))
+        settings: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "tf32": tf32, "engine": engine}
+        answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, **settings, **bound))
+        return answer
+
+    def explain_conv(
+        self,
+        a: GpuRef[Mode],
+        b: GpuRef[Mode],
+        *,
+        kind: ConvKind = "fprop",
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        extent: tuple[int, int] | None = None,
+        epilogue: EpilogueVisitorTree | None = None,
+        c: GpuRef[Mode] | None = None,
+        out_dtype: DTypeLike | None = None,
+        engine: Engine = "auto",
+        **inputs: GpuRef[Mode],
+    ) -> Reply[str]:
+        """The engine that serves :meth:`conv` with these arguments, and its launches, in words.
+
+        Args:
+            a, b, kind, stride, padding, dilation, extent: See :meth:`conv`.
+            epilogue, c, out_dtype, engine, inputs: See :meth:`explain`.
+        """
+        settings = _moves(kind, stride, padding, dilation, extent)
+        bound = _bound("explain_conv", epilogue, inputs)
+        message = ExplainConv(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **settings, **bound)
+        answer: Reply[str] = self._submit(message)
         return answer
 
     def refit(self, new: Sequence[GpuRef[Mode]], into: Sequence[GpuRef[Mode]]) -> Reply[None]:
@@ -369,5 +422,8 @@ def _starts(offsets: Any, groups: int, rows: int) -> "np.ndarray[Any, Any]":
     return np.ascontiguousarray(starts, dtype=np.int32)
 
 
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else value
+def _moves(kind: ConvKind, stride: Any, padding: Any, dilation: Any, extent: Any) -> dict[str, Any]:
+    """The fields of a convolution beside its operands; one number stands for both axes."""
+    given = {"stride": stride, "padding": padding, "dilation": dilation}
+    pairs = {name: (value, value) if isinstance(value, int) else value for name, value in given.items()}
+    return {"kind": kind, "extent": extent, **pairs}

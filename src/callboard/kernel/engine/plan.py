@@ -1,7 +1,9 @@
 """``EnginePlan``: a model with the engine that executes it, its profiles and its weights."""
 
 import hashlib
+import itertools
 import json
+import os
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ Array = np.ndarray[Any, Any]
 MAGIC = b"CBENGINE"
 FORMAT = 1
 LONGEST_HEADER = 16 << 20
+_numbers = itertools.count(1)
 LARGE = 1 << 20
 MOST_SHAPES = 256
 """Sets of input shapes that are known to have been executed."""
@@ -49,6 +52,10 @@ class Resident:
         self._put = put
         self._refs: dict[str, Any] = {}
         self._executed: set[object] = set()
+
+    def there(self, name: str) -> Any:
+        """The ref of a named array; None before its first use."""
+        return self._refs.get(name)
 
     def ref(self, name: str, array: Callable[[], Array]) -> Any:
         """The ref of a named array, copied on first use."""
@@ -130,6 +137,8 @@ class EnginePlan:
         weights = refittable_weights(self.model) if self.refittable else {}
         self.resident = Resident(self.put, weights)
         self.bounds = bounds_of(self.model.graph)
+        self.token = f"{os.getpid()}.{next(_numbers)}"
+        """Names it in this process and in its hosts."""
 
     @property
     def opset(self) -> int:

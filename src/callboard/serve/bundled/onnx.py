@@ -21,6 +21,7 @@ from callboard.kernel.engine.inputs.budget import BUDGET, check_budget
 from callboard.kernel.engine.inputs.overtime import Overtime
 from callboard.kernel.engine.inputs.refused import runtime_error
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of
+from callboard.patterns.contract.checks import check_whole
 from callboard.serve.bundled.joined import Joined
 from callboard.serve.bundled.onnxfile import OnnxFile, Opened, RunOptions
 from callboard.serve.bundled.onnxplan import opened_plan
@@ -211,7 +212,7 @@ async def onnx_version(
         try:
             if (now.file.inputs, now.file.outputs) != (file.inputs, file.outputs):
                 raise ValueError(f"{path} has other inputs or outputs than when it was loaded first")
-            joined = Joined(now.run, file.inputs, file.outputs, path.name)
+            joined = Joined(now.run, file.inputs, file.outputs, path.name, max_batch)
             if max_batch > 1:
                 await joined.probe()
         except BaseException:  # cancelled, too: nothing else would stop it
@@ -246,6 +247,7 @@ async def onnx_replicas(
     max_queue: int,
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """As :func:`onnx_version`; on several devices, as a pool with a replica on each."""
+    check_whole(1, max_batch=max_batch, max_queue=max_queue)
     if isinstance(device, cb.Device):
         return await onnx_version(device, path, options, max_batch=max_batch, max_queue=max_queue)
     devices = list(device)

@@ -3,7 +3,7 @@
 from callboard.backends.cpu.library import CpuLibrary
 from callboard.backends.cpu.stream import CpuStream
 from callboard.core.library import launches, modules_of
-from callboard.kernel.cutlass import Explain
+from callboard.kernel.cutlass import Explain, ExplainConv
 from callboard.kernel.cutlass.explain import Told
 
 __all__ = ["CpuCutlass"]
@@ -16,7 +16,7 @@ class CpuCutlass(CpuLibrary):
     max_plans = 1024
     modules = modules_of(__name__)
 
-    @launches(Explain)
-    def explain(self, stream: CpuStream, plan: Explain, *dynamic: object) -> Told:
+    @launches(Explain, ExplainConv)
+    def explain(self, stream: CpuStream, plan: Explain | ExplainConv, *dynamic: object) -> Told:
         """There is one engine."""
         return Told(f"numpy: sums in {plan.accumulated}, the epilogue in {plan.computed}")

@@ -3,13 +3,14 @@
 from typing import Any
 
 from callboard.backends.cuda.blas_lt.rules import refuses as refused_product
-from callboard.backends.cuda.cutlass.engines import product_message
+from callboard.backends.cuda.cutlass.convolutions.flat import why_no_conv
+from callboard.backends.cuda.cutlass.engines import product_message, settings_of
 from callboard.backends.cuda.cutlass.finishing import steps_of
 from callboard.backends.cuda.cutlass.grouped_text import why_no_groups
 from callboard.backends.cuda.cutlass.templates import why_no_template
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
-from callboard.kernel.cutlass import Conv, Explain, Gemm, GroupedGemm
+from callboard.kernel.cutlass import Conv, Explain, ExplainConv, Gemm, GroupedGemm
 from callboard.kernel.cutlass.epilogue import INPUTS
 from callboard.kernel.cutlass.fused import Fused, Problem
 
@@ -18,26 +19,28 @@ __all__ = ["conv_factors", "refuses"]
 
 def refuses(op: Fused[Any]) -> str | None:
     """The reason why an op is unsupported, with a cure; None if it is supported."""
-    if isinstance(op, Explain):
+    if isinstance(op, Explain | ExplainConv):
         op = op.product()
     problem = op.problem()
-    if op.engine == "cutlass":
-        why = _why_no_template(op, problem)
-        if why is not None:
-            return f"engine is 'cutlass': {why}"
     kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
     arrays = [(name, one.layout, kinds[name]) for name, one in zip(op.names, op.inputs, strict=True)]
     arrays += [(name, one.layout, "matrix") for name, one in (("c", op.c), ("out", op.out)) if one is not None]
     for name, layout, kind in arrays:
         if steps_of(layout, kind, problem) is None:
             return f"{name} is {layout!r}, whose rows have no common distance; pass dev.copy({name})"
+    if op.engine == "cutlass":
+        why = _why_no_template(op, problem)
+        if why is not None:
+            return f"engine is 'cutlass': {why}"
     for one in op.reductions:
         if not one.layout.contiguous:
             return f"a reduction is {one.layout!r}; it must be row-major"
     if isinstance(op, GroupedGemm) or problem.result.size == 0:
         return None
     if isinstance(op, Gemm):
-        return None if op.a.shape[-1] == 0 else _product(op, problem, op.a.layout, op.b.layout)
+        if op.a.shape[-1] == 0:
+            return None
+        return _product(op, problem, op.a.layout, op.b.layout, **settings_of(op))
     assert isinstance(op, Conv)
     if not (op.a.layout.contiguous and op.b.layout.contiguous):
         return "a and b of a convolution must be row-major: pass dev.copy of them"
@@ -48,12 +51,13 @@ def refuses(op: Fused[Any]) -> str | None:
 def _why_no_template(op: Fused[Any], problem: Problem) -> str | None:
     if isinstance(op, GroupedGemm):
         return why_no_groups(op, problem)
-    return why_no_template(op, problem) if isinstance(op, Gemm) else "it has no template; leave engine out"
+    assert isinstance(op, Gemm | Conv)
+    return why_no_template(op, problem) if isinstance(op, Gemm) else why_no_conv(op, problem)
 
 
-def _product(op: Fused[Any], problem: Problem, a: Layout, b: Layout) -> str | None:
+def _product(op: Fused[Any], problem: Problem, a: Layout, b: Layout, **settings: Any) -> str | None:
     try:
-        return refused_product(product_message(a, b, layout_of(op.accumulated, problem.result.shape)))
+        return refused_product(product_message(a, b, layout_of(op.accumulated, problem.result.shape), **settings))
     except ShapeError as e:
         return str(e).partition(": ")[2]
 

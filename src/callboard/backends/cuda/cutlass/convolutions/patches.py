@@ -1,4 +1,4 @@
-"""Plans of convolutions: the images' patches, a product of cuBLASLt, and kernels of the epilogue."""
+"""Convolutions in steps: the images' patches, a product of cuBLASLt, and kernels of the epilogue."""
 
 import ctypes
 from collections.abc import Callable
@@ -6,16 +6,15 @@ from ctypes import c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.cutlass.engines import InSteps, Product, launcher, product_message
-from callboard.backends.cuda.cutlass.rules import conv_factors, refuses
+from callboard.backends.cuda.cutlass.rules import conv_factors
 from callboard.core.layout import layout_of
-from callboard.core.library import plans
 from callboard.kernel.cutlass import Conv
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["conv"]
+__all__ = ["in_patches"]
 
 
 class PatchArgs(ctypes.Structure):
@@ -29,8 +28,7 @@ class PatchArgs(ctypes.Structure):
     )
 
 
-@plans(Conv, refuses=refuses)
-def conv(library: "CudaCutlass", op: Conv) -> InSteps:
+def in_patches(library: "CudaCutlass", op: Conv) -> InSteps:
     """``fprop``, ``wgrad``: patches, product, epilogue. ``dgrad``: product, sums over patches, epilogue."""
     problem = op.problem()
     a, b, shape = conv_factors(op, problem)
