@@ -11,7 +11,18 @@ import numpy as np
 import callboard as cb
 from callboard.kernel.engine.onnxfile import field_bytes, info_bytes, tensor_bytes
 
-__all__ = ["LAYER", "Subject", "by_context", "by_hand", "by_session", "by_torch", "layer_by_hand", "session"]
+__all__ = [
+    "LAYER",
+    "Subject",
+    "by_context",
+    "by_hand",
+    "by_session",
+    "by_torch",
+    "chain",
+    "chain_by_hand",
+    "layer_by_hand",
+    "session",
+]
 
 Array = np.ndarray[Any, Any]
 Call = dict[str, Array]
@@ -52,12 +63,55 @@ class Subject(NamedTuple):
     result: Callable[[], Awaitable[Array]]
 
 
-def session(data: bytes) -> Any:
+def _weights(columns: int, layers: int) -> list[tuple[Array, Array]]:
+    rng = np.random.default_rng(3)
+    scale = (2 / columns) ** 0.5
+    made = [scale * rng.standard_normal((columns, columns)).astype("f4") for _ in range(layers)]
+    return [(w, np.linspace(-1, 1, columns, dtype="f4")) for w in made]
+
+
+def chain(columns: int, layers: int) -> bytes:
+    """``x = relu(x @ w + b)``, so many times."""
+    body, now = [field_bytes(2, "chain")], "x"
+    for at, (w, b) in enumerate(_weights(columns, layers)):
+        out = "y" if at == layers - 1 else f"x{at}"
+        nodes = (
+            ((now, f"w{at}"), f"m{at}", "MatMul"),
+            ((f"m{at}", f"b{at}"), f"a{at}", "Add"),
+            ((f"a{at}",), out, "Relu"),
+        )
+        for names, result, op in nodes:
+            inputs = b"".join(field_bytes(1, name) for name in names)
+            body.append(field_bytes(1, inputs + field_bytes(2, result) + field_bytes(4, op)))
+        body += [field_bytes(5, tensor_bytes(f"w{at}", w)), field_bytes(5, tensor_bytes(f"b{at}", b))]
+        now = out
+    body += [field_bytes(at, info_bytes(name, "f32", ["n", columns])) for at, name in ((11, "x"), (12, "y"))]
+    return field_bytes(1, 9) + field_bytes(7, b"".join(body)) + field_bytes(8, field_bytes(2, 20))
+
+
+async def chain_by_hand(device: cb.Device, x: Array, layers: int) -> Any:
+    """The recording of `chain` as one op for each layer."""
+    weights = [(device.put(w), device.put(b)) for w, b in _weights(x.shape[1], layers)]
+    given = device.put(x)
+
+    def run() -> Any:
+        y: Any = given
+        for w, b in weights:
+            y = device.blas_lt.matmul(y, w, bias=b, epilogue="relu_bias")
+        return y
+
+    await run()
+    with device.record(x=given) as model:
+        model.returns(run())
+    return model
+
+
+def session(data: bytes, threads: int = 0) -> Any:
     """ONNX Runtime as `dev.engine` opens it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 

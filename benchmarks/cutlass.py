@@ -5,11 +5,10 @@
 
 A product with bias and ReLU, which cuBLASLt has too, is compared with cuBLASLt called directly; a product whose SiLU is
 gated by a residual, which only a template fuses, with torch's calls one after the other; groups of rows, as a mixture
-of experts has them, with ``torch._grouped_mm``; a convolution with bias and ReLU, by its template, by patches and by
-``dev.dnn``, with torch's two calls, which are cuDNN's, in NHWC. Bars: 0.95 of cuBLASLt, 1.3 of several calls, 1.0 of
-torch's groups and convolutions. On the CPU the direct call is NumPy's. On CUDA, compile the templates before, or there
-is nothing to choose from: ``callboard cutlass prebuild bf16 bias relu``, ``bf16 silu gate``, ``bf16 --groups``,
-``bf16 bias relu --conv fprop``.
+of experts has them (many rows in a group, few as in decoding, and with a gate), with ``torch._grouped_mm``. Bars: 0.95
+of cuBLASLt, 1.3 of several calls, 1.0 of torch's groups. On the CPU the direct call is NumPy's. On CUDA, compile the
+templates before, or there is nothing to choose from: ``callboard cutlass prebuild bf16 bias relu``, ``bf16 silu gate``,
+``bf16 --groups``, ``bf16 silu gate --groups``.
 """
 
 from typing import Any
@@ -23,21 +22,23 @@ import callboard as cb
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SHARES = (5, 1, 0, 3, 2, 2, 1, 2)
 """Of the rows, for each of eight groups, in sixteenths."""
-SIDE = 56
-"""Height and width of the images of a convolution."""
-CONVOLUTIONS = ("conv", "patches", "dnn")
-"""Forms that are the same convolution, by the template, by patches, by ``dev.dnn``."""
+FEW = ((8, 1), (8, 16), (32, 4), (64, 1), (64, 16))
+"""Groups, and rows of each, as they are when a mixture of experts decodes."""
+GROUPED = ("groups", "experts")
 TREES = {"bias": cb.EpilogueVisitorTree().bias().relu(), "gated": cb.EpilogueVisitorTree().silu().gate("gate", None)}
 
 
 def problems(kind: str, quick: bool) -> list[Problem]:
-    def one(name: str, what: str, m: int, n: int, count: int, bar: float, base: str) -> Problem:
-        work = 2e-12 * m * n * n
+    def one(
+        name: str, what: str, m: int, n: int, count: int, bar: float, base: str, k: int = 0, groups: int = 0
+    ) -> Problem:
+        k = k or n
+        work = 2e-12 * m * n * k
         without = ("torch",) if base == "raw" else ("raw",)
         on_cpu = kind == "cpu"
         return Problem(
-            f"{name} {m}x{n}x{n} bf16",
-            {"form": what, "m": m, "n": n},
+            f"{name} {m}x{n}x{k} bf16",
+            {"form": what, "m": m, "n": n, "k": k, "groups": groups},
             count,
             None if on_cpu else bar,
             work,
@@ -52,78 +53,62 @@ def problems(kind: str, quick: bool) -> list[Problem]:
             one("bias, ReLU", "bias", m, n, 10, 0, ""),
             one("SiLU, gate", "gated", m, n, 10, 0, ""),
             one("groups", "groups", m, n, 10, 0, ""),
-            convolution("template", "conv", 2, 16, 10, None),
+            one("groups, SiLU, gate", "experts", m, n, 10, 0, ""),
+            one("8 equal groups", "groups", 16, n, 10, 0, "", 2 * n, 8),
         ]
     return [
         one("bias, ReLU", "bias", 4096, 4096, 200, 0.95, "raw"),
         one("SiLU, gate", "gated", 4096, 4096, 200, 1.3, "torch"),
         one("groups", "groups", 16384, 2048, 200, 1.0, "torch"),
         one("groups", "groups", 2048, 2048, 500, 1.0, "torch"),
-        convolution("template", "conv", 32, 128, 500, 1.0),
-        convolution("patches", "patches", 32, 128, 100, None),
-        convolution("dev.dnn", "dnn", 32, 128, 500, None),
+        one("groups, SiLU, gate", "experts", 16384, 2048, 200, 1.0, "torch"),
+        *(
+            one(f"{groups} equal groups", "groups", groups * rows, 2048, 500, 1.0, "torch", 4096, groups)
+            for groups, rows in FEW
+        ),
     ]
 
 
-def convolution(name: str, form: str, m: int, n: int, count: int, bar: float | None) -> Problem:
-    """``m`` images with ``n`` channels, and as many filters."""
-    title = f"convolution, bias, ReLU {m}x{SIDE}x{SIDE}x{n}, {n} of 3x3 bf16, {name}"
-    work = 2e-12 * m * SIDE * SIDE * 9 * n * n
-    return Problem(
-        title, {"form": form, "m": m, "n": n}, count, bar, work, "TFLOP/s", "torch" if bar else None, ("raw",)
-    )
-
-
-def operands(form: str, m: int, n: int) -> tuple[Any, Any, Any]:
+def operands(form: str, m: int, n: int, k: int, groups: int) -> tuple[Any, Any, Any]:
     """``a``, ``b`` (one for each group) and the bias or the gate."""
     rng = np.random.default_rng(1)
-    if form in CONVOLUTIONS:
-        shapes = (m, SIDE, SIDE, n), (n, 3, 3, n), (n,)
-        x, w, bias = (rng.standard_normal(shape, np.float32).astype(BF16) for shape in shapes)
-        return x, w, bias
-    a = rng.standard_normal((m, n), np.float32).astype(BF16)
-    b = rng.standard_normal((len(SHARES), n, n) if form == "groups" else (n, n), np.float32).astype(BF16)
-    beside = rng.standard_normal((m, n) if form == "gated" else n, np.float32).astype(BF16)
+    a = rng.standard_normal((m, k), np.float32).astype(BF16)
+    b = rng.standard_normal((len(SHARES), k, n) if form in GROUPED else (k, n), np.float32).astype(BF16)
+    b = np.tile(b, (groups // len(SHARES), 1, 1)) if groups else b
+    beside = rng.standard_normal((m, n) if form in ("gated", "experts") else n, np.float32).astype(BF16)
     return a, b, beside
 
 
-def offsets_of(m: int) -> Any:
+def offsets_of(m: int, groups: int) -> Any:
+    """Ragged groups; equal ones if there is a number of them."""
+    if groups:
+        return np.arange(0, m + 1, m // groups, dtype=np.int32)
     return (np.cumsum([0, *SHARES]) * m // sum(SHARES)).astype(np.int32)
 
 
-async def ours(device: Any, form: str, m: int, n: int) -> Run:
-    a, b, beside = (device.put(x) for x in operands(form, m, n))
-    if form in CONVOLUTIONS:
-        out = await device.empty((m, SIDE, SIDE, n), "bf16")
-        if form == "dnn":
-            settings: Any = {"padding": 1, "bias": beside, "activation": "relu", "layout": "NHWC", "autotune": True}
-            return Run(lambda: device.dnn.conv(a, b, out=out, **settings), out.get)
-        settings = {"padding": 1, "bias": beside, "epilogue": TREES["bias"]}
-        settings["engine"] = "cutlass" if form == "conv" else "vendor"
-        return Run(lambda: device.cutlass.conv(a, b, out=out, **settings), out.get)
+async def ours(device: Any, form: str, m: int, n: int, k: int, groups: int) -> Run:
+    a, b, beside = (device.put(x) for x in operands(form, m, n, k, groups))
     out = await device.empty((m, n), "bf16")
-    if form == "groups":
-        offsets = device.put(offsets_of(m))
-        return Run(lambda: device.cutlass.grouped_gemm(a, b, offsets, out=out, engine="cutlass"), out.get)
+    if form in GROUPED:
+        offsets = device.put(offsets_of(m, groups))
+        gate = {"epilogue": TREES["gated"], "gate": beside} if form == "experts" else {}
+        return Run(lambda: device.cutlass.grouped_gemm(a, b, offsets, out=out, **gate), out.get)
     array = {"bias" if form == "bias" else "gate": beside}
     return Run(lambda: device.cutlass.gemm(a, b, epilogue=TREES[form], out=out, engine="cutlass", **array), out.get)
 
 
-def direct(form: str, m: int, n: int) -> Run:
-    a, b, beside = operands(form, m, n)
-    starts = offsets_of(m)
+def direct(form: str, m: int, n: int, k: int, groups: int) -> Run:
+    a, b, beside = operands(form, m, n, k, groups)
+    starts = offsets_of(m, groups)
 
     def run() -> Any:
         wide = a.astype("f4")
-        if form in CONVOLUTIONS:
-            padded = np.pad(wide, ((0, 0), (1, 1), (1, 1), (0, 0)))
-            places = [(r, s) for r in range(3) for s in range(3)]
-            sums = sum(padded[:, r : r + SIDE, s : s + SIDE] @ b[:, r, s].astype("f4").T for r, s in places)
-            return np.maximum(sums + beside.astype("f4"), 0).astype(BF16)
-        if form == "groups":
-            parts = [wide[i:j] @ w.astype("f4") for i, j, w in zip(starts, starts[1:], b, strict=False)]
-            return np.concatenate(parts).astype(BF16)
-        x = wide @ b.astype("f4")
+        if form in GROUPED:
+            x = np.concatenate([wide[i:j] @ w.astype("f4") for i, j, w in zip(starts, starts[1:], b, strict=False)])
+            if form == "groups":
+                return x.astype(BF16)
+        else:
+            x = wide @ b.astype("f4")
         if form == "bias":
             return np.maximum(x + beside.astype("f4"), 0).astype(BF16)
         return (x / (1 + np.exp(-x)) * beside.astype("f4")).astype(BF16)
@@ -131,11 +116,11 @@ def direct(form: str, m: int, n: int) -> Run:
     return Run(run, run)
 
 
-def raw(cuda: Any, form: str, m: int, n: int) -> Run:
+def raw(cuda: Any, form: str, m: int, n: int, k: int, groups: int) -> Run:
     from nvmath.bindings import cublasLt
 
     lt: Any = cublasLt
-    a, b, bias = (cuda.put(x.view(np.uint8)) for x in operands(form, m, n))
+    a, b, bias = (cuda.put(x.view(np.uint8)) for x in operands(form, m, n, k, groups))
     out = cuda.empty(2 * m * n)
     handle, desc = lt.create(), lt.matmul_desc_create(68, 0)  # sums and factors of f32
     for attribute, value in ((lt.MatmulDescAttribute.EPILOGUE, 6), (lt.MatmulDescAttribute.BIAS_POINTER, bias)):
@@ -161,21 +146,16 @@ def raw(cuda: Any, form: str, m: int, n: int) -> Run:
     return Run(enqueue, lambda: cuda.get(out, (m, n), BF16))
 
 
-def torch(torch: Any, form: str, m: int, n: int) -> Run:
-    a, b, beside = (torch.from_numpy(x.view("i2")).cuda().view(torch.bfloat16) for x in operands(form, m, n))
-    ends = torch.from_numpy(offsets_of(m)[1:]).cuda()
-    if form in CONVOLUTIONS:
-        torch.backends.cudnn.benchmark = True
-        x, w = (one.permute(0, 3, 1, 2) for one in (a, b))  # channels_last
-
-        def convolve() -> Any:
-            return torch.relu(torch.nn.functional.conv2d(x, w, beside, padding=1))
-
-        return Run(convolve, lambda: convolve().permute(0, 2, 3, 1).float().cpu().numpy())
+def torch(torch: Any, form: str, m: int, n: int, k: int, groups: int) -> Run:
+    given = operands(form, m, n, k, groups)
+    a, b, beside = (torch.from_numpy(x.view("i2")).cuda().view(torch.bfloat16) for x in given)
+    ends = torch.from_numpy(offsets_of(m, groups)[1:]).cuda()
 
     def run() -> Any:
         if form == "groups":
             return torch._grouped_mm(a, b, offs=ends)
+        if form == "experts":
+            return torch.nn.functional.silu(torch._grouped_mm(a, b, offs=ends)) * beside
         if form == "bias":
             return torch.relu(torch.addmm(beside, a, b))
         return torch.nn.functional.silu(a @ b) * beside

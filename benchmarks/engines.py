@@ -7,7 +7,8 @@
 
 They are ONNX Runtime, callboard's own op by op, and its recordings. Without a model it is MiniLM of plain operators
 (`_plain_minilm.py`), on texts of one length in a batch, beside MiniLM written in callboard's ops and recorded ("by
-hand"), and on CUDA beside torch's encoder layers. `raw` is ONNX Runtime's session without callboard, on the CPU only.
+hand"), and on CUDA beside torch's encoder layers. `raw` is ONNX Runtime's session without callboard; on CUDA its inputs
+and outputs are bound on the device, `graph` is its own CUDA graph, and `fused` is MiniLM in its own fused operators.
 `layer` is one product of 64 by 64, for what a call costs.
 
 Subjects take turns. Each is called once and its result read, or several times, and the last result read: then the
@@ -20,11 +21,13 @@ import contextlib
 import importlib.util
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _checkpoint import checkpoint
+from _engine_runtime import by_binding, by_fused, with_cuda
 from _engine_subjects import LAYER, Subject, by_context, by_hand, by_session, by_torch, layer_by_hand, session
 from _harness import Bar, Figures, arguments, kind_of, ratios, table, tell_bars
 from _plain_minilm import plain_minilm
@@ -72,6 +75,8 @@ async def subjects(
             plan = await device.engine.build(data, engine="onnxruntime")
             found["onnxruntime"] = by_context(device.engine.context(plan), refs)
             found["raw"] = by_session(opened, call)
+    elif with_cuda():
+        found |= await by_runtime(given, device, data, folder, call, refs)
     if "x" in call and folder is not None:
         found[HAND] = await layer_by_hand(device, call)
     elif folder is not None:
@@ -80,6 +85,29 @@ async def subjects(
             found["torch"] = by_torch(folder, given.dtype, call, False)
             if given.compiled:
                 found["torch.compile"] = by_torch(folder, given.dtype, call, True)
+    return found
+
+
+async def by_runtime(
+    given: Any, device: Any, data: bytes, folder: Path | None, call: dict[str, Any], refs: dict[str, Any]
+) -> dict[str, Subject]:
+    """ONNX Runtime on CUDA, through callboard and without it; in f32 also with TF32, its own default."""
+    found = {}
+    for tf32 in (False, True) if given.dtype == "f32" else (False,):
+        end = ", TF32" if tf32 else ""
+        plan = await device.engine.build(data, engine="onnxruntime", precision="tf32" if tf32 else "f32")
+        print(plan.explain())
+        found[f"onnxruntime{end}"] = by_context(device.engine.context(plan), refs)
+        for graph in (False, True):
+            name = f"{', graph' if graph else ''}{end}"
+            makers = {f"raw{name}": partial(by_binding, data, call)}
+            if folder is not None and "ids" in call and given.dtype != "bf16":
+                makers[f"raw, fused{name}"] = partial(by_fused, folder, given.dtype, call)
+            for what, make in makers.items():
+                try:
+                    found[what] = make(graph=graph, tf32=tf32)
+                except Exception as e:  # ONNX Runtime's own errors have no common base
+                    print(f"{what}: not measured: {e!s:.300}")
     return found
 
 
@@ -141,6 +169,13 @@ def bars_of(title: str, one: Figures, many: Figures) -> list[Bar]:
     for name, limit in ((HAND, 1.0), ("torch.compile", 1.5), ("torch", 1.5)):
         if name in many:
             found.append(Bar(f"{title}: {name} to recorded", _median(many, name, RECORDED), limit, at_least=True))
+    for end in ("", ", TF32"):
+        theirs = [name for name in many if name.startswith("raw") and name.endswith(", TF32") == bool(end)]
+        if len(theirs) > 1:  # on CUDA, where the fastest of them counts
+            best = min(theirs, key=lambda name: min(many[name]))
+            limit = 1.5 if HAND in many else 1.0
+            ratio = _median(many, best, RECORDED + end)
+            found.append(Bar(f"{title}: {best} to {RECORDED}{end}", ratio, limit, at_least=True))
     if "raw" in many:
         raw = min(many["raw"])
         if raw > 100e-6:

@@ -241,7 +241,7 @@ def test_a_full_tenant_refuses_its_own_only() -> None:
     bench.add("b", 4)
     with pytest.raises(QueueFull, match="tenant 'b' is full: 4 of 5 cost"):
         bench.add("b", 2)
-    with pytest.raises(ItemTooLarge, match="costs 6, and tenant 'b' may queue 5"):
+    with pytest.raises(ItemTooLarge, match=r"costs 6, and tenant 'b' may queue 5 \(max_queue_cost\)"):
         bench.add("b", 6)
     bench.add("b", 1)
     assert len(bench.run(9)) == 4

@@ -65,7 +65,7 @@ def test_a_full_queue_by_cost() -> None:
     with pytest.raises(QueueFull, match="7 of 10 cost"):
         line.add(entry(1, cost=4.0), may_block=False)
     line.add(entry(2, cost=3.0), may_block=False)
-    with pytest.raises(ItemTooLarge, match="11"):
+    with pytest.raises(ItemTooLarge, match="costs 11, and max_cost of the queue is 10: split it"):
         line.add(entry(3, cost=11.0), may_block=False)
     assert (line.count, line.cost) == (2, 10.0)
 

@@ -156,7 +156,18 @@ async def test_an_item_that_is_too_large() -> None:
     app.add_model("double", server, inputs=X, outputs=Y)
     async with client_of(app) as http:
         assert (await http.post(INFER, json=request_of([1] * 4))).status_code == 200
-        assert (await http.post(INFER, json=request_of([1] * 5))).status_code == 413
+        found = await http.post(INFER, json=request_of([1] * 5))
+    assert (found.status_code, found.json()["error"]) == (
+        413,
+        "the item costs 5, and max_batch_cost is 4: split it, or raise max_batch_cost",
+    )
+
+
+@pytest.mark.parametrize("model", [lambda x: x, cb.ModelVersion("1", lambda: len)], ids=["function", "version"])
+@pytest.mark.parametrize("name", ["concurrency", "max_queue"])
+def test_a_number_of_a_model_that_does_not_fit(model: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be at least 1, but is 0"):
+        App().add_model("m", model, inputs=X, outputs=Y, **{name: 0})
 
 
 # -- readiness ---------------------------------------------------------------------------------------------------------

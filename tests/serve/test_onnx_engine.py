@@ -191,3 +191,22 @@ async def test_an_app_file_names_the_engine(path: Path, monkeypatch: pytest.Monk
     write(file, f"{text}threads = 2\n")
     with pytest.raises(ValueError, match="threads is for ONNX Runtime"):
         app_of(file)
+
+
+async def test_more_rows_than_a_batch_may_have_are_refused_by_the_name_of_the_setting(path: Path) -> None:
+    async with serving(path, max_batch=2) as (_, http, _):
+        for rows, status in ((2, 200), (3, 413)):
+            x = {"inputs": [tensor("x", "FP32", [rows, 4], [1.0] * 4 * rows)]}
+            found = await http.post("/v2/models/m/infer", json=x)
+            assert found.status_code == status
+    assert found.json()["error"] == (
+        "net.onnx: the request has 3 rows, and max_batch is 2: send at most 2 rows in a request, or serve the file "
+        "with a larger max_batch"
+    )
+
+
+@pytest.mark.parametrize("name", ["max_batch", "max_queue"])
+async def test_numbers_that_do_not_fit_are_refused_before_the_file_is_opened(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, but is 0"):
+        async with serving(tmp_path / "missing.onnx", **{name: 0}):
+            pass

@@ -1,5 +1,6 @@
 """``TensorParallelTrainer``: each kind of a plan gives the numbers of the whole model."""
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -166,7 +167,7 @@ async def test_attention_that_is_written_out_and_tied_weights(three: list[cb.Dev
     await check(three[:2], model, "auto", ids(), smooth, optimizer=steps)
     plan = {"embedding": "scatter", "norm": "sequence", "attention": "heads"}
     await check(three[:2], model, {"norm": "sequence", "attention": "heads"}, ids(), optimizer=steps)
-    with pytest.raises(ValueError, match="the model's output is cut by tokens; plan its last layer"):
+    with pytest.raises(ValueError, match=r"cut by tokens, as that of 'attention\.c_proj' is; plan its last"):
         await check(three[:2], model, plan, ids())
 
 
@@ -174,3 +175,56 @@ async def test_other_attention_and_losses(three: list[cb.Device]) -> None:
     plan = {"attention": "heads", "head": "vocabulary"}
     weights = cb.LossKind.WeightedCrossEntropy(np.linspace(0.5, 1.5, CLASSES).tolist())
     await check(three[:2], lambda: Tokens(batch_first=False), plan, ids(), weights)
+
+
+class Other(nn.Module):
+    """Gives another shape, or more than one tensor, to the module behind it."""
+
+    def __init__(self, gives: Any) -> None:
+        super().__init__()
+        self.gives = gives
+
+    def forward(self, x: Any) -> Any:
+        return self.gives(x)
+
+
+def behind(gives: Any, **more: Any) -> Any:
+    """A model in which ``other`` stands before a linear layer."""
+    parts = {"embedding": nn.Embedding(CLASSES, WIDTH), "other": Other(gives), "head": nn.Linear(WIDTH, CLASSES)}
+    return lambda: nn.Sequential(OrderedDict({**parts, **more}))
+
+
+@pytest.mark.parametrize(
+    "model, plan, error, says",
+    [
+        (
+            behind(lambda x: x.flatten(0, 1)),
+            {"embedding": "scatter", "head": "gathered"},
+            ValueError,
+            "plan: 'head' gets a tensor of shape .* behind 'scatter'",
+        ),
+        (
+            behind(lambda x: x.flatten(0, 1), other2=nn.LayerNorm(CLASSES)),
+            {"embedding": "scatter", "other2": "sequence"},
+            ValueError,
+            "plan: 'other2' gets a tensor of shape .* behind 'scatter'",
+        ),
+        (
+            behind(lambda x: (x, x)),
+            {"other": "scatter", "head": "gathered"},
+            TypeError,
+            "plan: 'other' gives a tuple; 'scatter' is for modules that give one tensor",
+        ),
+        (
+            behind(lambda x: x),
+            {"head": "vocabulary"},
+            ValueError,
+            r"has the shape \[6, 5, 6\]; behind the 'vocabulary' layer 'head', its second axis has the classes",
+        ),
+    ],
+)
+async def test_errors_of_a_plan_name_the_module(
+    three: list[cb.Device], model: Any, plan: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        await check(three[:2], model, plan, ids())

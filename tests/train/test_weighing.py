@@ -154,10 +154,10 @@ async def test_divisors_that_cannot_be(devices: list[cb.Device]) -> None:
     with pytest.raises(TypeError, match="divisor is 3; pass a function of a batch"):
         data_parallel(devices, divisor=3, **settings)
     for kind in (data_parallel, pipeline):
-        async with kind(devices, divisor=lambda batch: float(batch[0][0, 0]), **settings) as training:
+        async with kind(devices, divisor=lambda batch: float(batch[0][:, 0].sum()), **settings) as training:
             x, y = DATA[1]
             before = await training.state_dict()
-            with pytest.raises(ValueError, match=r"divisor gave -1.0 for \d samples"):
+            with pytest.raises(ValueError, match=r"divisor gave -\d+.0 for \d samples"):
                 await training.step((np.full_like(x, -1.0), y))
             after = await training.state_dict()
             assert all(torch.equal(after[name], value) for name, value in before.items())
@@ -220,3 +220,23 @@ async def test_a_module_stays_as_it_was_given(devices: list[cb.Device]) -> None:
     moved: Any = loss_of(loss, "meta")
     assert moved.weight.device.type == "meta"
     assert loss.weight.device.type == "cpu"
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("kind", [data_parallel, zero, tensor_parallel, pipeline])
+async def test_a_divisor_that_does_not_add_up_is_refused_at_the_first_step(devices: list[cb.Device], kind: Any) -> None:
+    settings: Any = {"model": mlp64, "optimizer": SGD, "loss": own_loss, "micro_batch_size": 3}
+    x, y = DATA[0]
+    async with kind(devices, divisor=lambda batch: (batch[1] != -100).mean(), **settings) as training:
+        before = await training.state_dict()
+        says = "divisor gave 1 for a batch of 8 samples, and [34] in all for its parts of 3, |4, .* not a mean"
+        with pytest.raises(ValueError, match=says):
+            await training.step((x[:8], np.maximum(y[:8], 0)))
+        after = await training.state_dict()
+        assert all(torch.equal(after[name], value) for name, value in before.items())
+    async with kind(devices, divisor=lambda batch: (batch[1] != -100).mean(), **settings) as training:
+        assert (
+            await training.step((x[:1], np.maximum(y[:1], 0)))
+        ).step == 1  # there is one part, which any divisor fits
+        with pytest.raises(ValueError, match="it must add up"):
+            await training.step((x[:8], np.maximum(y[:8], 0)))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 __all__ = ["Installed", "closure", "environment", "for_gpus", "installed", "name_of", "report", "uninvited"]
 
-GPU = re.compile(r"(nvidia|cuda|cutensor|cudss|cupti|nccl4py|nvmath|triton)\b.*")
+GPU = re.compile(r"(nvidia|cuda|cutensor|cudss|cupti|nccl4py|nvmath|triton)\b.*|onnxruntime-gpu")
 """Names of distributions that are of use on a machine with an NVIDIA GPU only."""
 BRINGS_GPU = {"torch"}
 """What asks for some of those on PyPI, and is chosen by an extra of its own."""

@@ -20,7 +20,7 @@ from callboard.arrays.parts import Part, Text, Typed, written
 from callboard.core.dtype import DType
 from callboard.core.errors import MailboxFull, ShapeError
 from callboard.core.layout import OpenLayout, layout_of
-from callboard.core.ref import Allocation, DeferredRef, GpuRef
+from callboard.core.ref import Allocation, DeferredRef, GpuRef, HeldRef
 from callboard.kernel.elementwise.program import compiled
 from callboard.kernel.elementwise.promotion import ELEMENTS, Weak
 from callboard.kernel.elementwise.shapes import broadcast
@@ -143,7 +143,7 @@ def _part_of(call: Call, values: Sequence[Any], port: Any) -> Part | None:
             if x._port is not port or x.generation != generation or type(layout) is OpenLayout:
                 return None
             key.append(layout.wire)
-            held = _held(x)
+            held = x.allocation if type(x) is HeldRef else _held(x)
             if type(held) is Part or type(held) is Rolled:
                 if held.recording is recording:
                     x, held = held, None

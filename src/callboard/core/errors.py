@@ -199,7 +199,10 @@ class BackendUnavailable(AccelError, ImportError):
 
 
 class BudgetSpent(AccelError):
-    """An execution took longer than it may, and was ended. The context is as it was; repeated, it may take as long."""
+    """An execution took longer than it may, and was ended; repeated, it may take as long.
+
+    The context is as it was, unless it had to be replaced to end the call of a resident actor (``run_limit``).
+    """
 
 
 class Withdrawn(AccelError, DeadLetterSuppression):

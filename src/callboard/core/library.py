@@ -288,6 +288,11 @@ class Library(abc.ABC):
         self.device = device
         self.stream = stream
 
+    @classmethod
+    def is_brief(cls, op: AnyOp) -> bool:
+        """Whether :attr:`brief` holds for an op."""
+        return cls.brief
+
     @property
     def detail(self) -> str:
         """Describe the implementation in use, for the doctor, if it depends on installed packages."""

@@ -22,9 +22,11 @@ from callboard.events.names import check_name
 from callboard.patterns.contract.checks import check_choice
 from callboard.patterns.contract.hooks import hashable
 from callboard.patterns.hotswap.versions import ModelVersion
+from callboard.patterns.requests.needs import limit_runs
+from callboard.patterns.requests.runs import RunLimit
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.chains.chain import Tenants, server_of
-from callboard.serve.chains.embedding import EmbeddingModel
+from callboard.serve.chains.embedding import EmbeddingModel, words
 from callboard.serve.chains.typed import WithRoutes
 from callboard.serve.chains.versions import Versions, named
 from callboard.serve.encoding.regions import Regions
@@ -41,10 +43,6 @@ from callboard.serve.models import Model, TensorModel, check_tensors
 from callboard.serve.tensors import Tensor
 
 __all__ = ["App", "EdgeLimits"]
-
-SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open", "abandoned_after": 60.0}
-"""Defaults of the devices that a lifespan opens: what crashes or hangs in them does not end the server, and they come
-back."""
 
 
 class _State(Enum):
@@ -152,6 +150,7 @@ class App(WithRoutes, Ruled):
         max_queue: int = 1024,
         tenants: Tenants | None = None,
         idempotent: bool = True,
+        run_limit: float | None = None,
     ) -> None:
         """Serve a model under ``/v2/models/<name>``.
 
@@ -180,19 +179,23 @@ class App(WithRoutes, Ruled):
             idempotent: A function may run again for the same request: after a lost context it does, and a request that
                 causes such losses is found and gets 422 (:class:`Quarantine`). False: the client gets 500. A server has
                 a setting of its own.
+            run_limit: Seconds of a call of the function at most, or of a batch; then its requests fail with
+                ``BudgetSpent``, 504, and a call of a resident actor that still does not return costs the actor's
+                process, which frees the device for others. Not for plain functions, which run on threads. None: calls
+                end with their clients (``abandoned_after``).
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
             TypeError: ``model`` cannot be called with the arrays of ``inputs``, or is a class, such as that of a
-                resident actor, in place of a call of the actor.
+                resident actor, in place of a call of the actor; or ``run_limit`` cannot end its calls.
             RuntimeError: The app accepts requests already.
         """
         check_tensors(name, inputs=inputs, outputs=outputs)
         given, default = named(name, model, version)
 
         def make(version: str, model: Any) -> Model:
-            count = len(inputs)
-            chain = server_of(model, name, concurrency, max_queue, tenants, arguments=count, idempotent=idempotent)
+            options: dict[str, Any] = {"arguments": len(inputs), "idempotent": idempotent, "run_limit": run_limit}
+            chain = server_of(model, name, concurrency, max_queue, tenants, **options)
             return TensorModel(name, version, chain, device, inputs, outputs)
 
         self._check_new(name)
@@ -271,6 +274,7 @@ class App(WithRoutes, Ruled):
         max_queue: int = 1024,
         tenants: Tenants | None = None,
         idempotent: bool = True,
+        run_limit: float | None = None,
         tokenize: Callable[[Any], Any] | None = None,
         count_tokens: Callable[[Any], int] | None = None,
         dimensions: Container[int] = (),
@@ -283,8 +287,8 @@ class App(WithRoutes, Ruled):
             model: A function that gets the list of a request's inputs and returns a vector for each: texts, or, with
                 ``vocabulary``, lists of tokens if the client sends these. Or a ``DynamicBatchingServer`` of single
                 inputs, or a ``ModelVersion`` that loads one. Or several versions, as for :meth:`add_model`.
-            version, device, concurrency, max_queue, tenants, idempotent: See :meth:`add_model`. With ``tokenize``,
-                tenants share tokens, else requests.
+            version, device, concurrency, max_queue, tenants, idempotent, run_limit: See :meth:`add_model`. With
+                ``tokenize``, tenants share tokens, else requests.
             tokenize: Function that converts an input, a text or a list of tokens, to the server's item; called on a
                 thread if requests are long. It may raise :class:`BadRequest`.
             count_tokens: Function that returns the number of tokens of a server's item, for the usage in responses.
@@ -296,12 +300,12 @@ class App(WithRoutes, Ruled):
         Raises:
             ValueError, TypeError, RuntimeError: As for :meth:`add_model`.
         """
-        count = count_tokens or _words
-        cost: dict[str, Any] = {} if tokenize is None else {"cost": count}
+        count = count_tokens or words
+        more: dict[str, Any] = {"run_limit": run_limit, **({} if tokenize is None else {"cost": count})}
         given, default = named(name, model, version)
 
         def make(version: str, model: Any) -> Model:
-            chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **cost)
+            chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, **more)
             return EmbeddingModel(name, version, chain, device, tokenize, count, dimensions, vocabulary)
 
         self._check_new(name)
@@ -321,6 +325,7 @@ class App(WithRoutes, Ruled):
         vocabulary: int | None = None,
         version: str = "1",
         device: Device | None = None,
+        run_limit: float | None = None,
     ) -> None:
         """Serve a model that generates text: under ``/v1/completions``, and ``/v2/models/<name>/generate[_stream]``.
 
@@ -343,15 +348,18 @@ class App(WithRoutes, Ruled):
                 ``"input_audio"`` or ``"file"`` it gets lists with such parts. With ``"logprobs"``, the decoder yields
                 ``(token, logprob)``, or ``(token, logprob, {other: its logprob})``, in place of tokens.
             vocabulary, version, device: See :meth:`add_embeddings`; lists of tokens are taken without it, too.
+            run_limit: As for :meth:`add_model`, of a step.
 
         Raises:
             ValueError: The name is taken, or an argument is out of range.
-            TypeError: ``decoder`` is not a server.
+            TypeError: ``decoder`` is not a server, or ``run_limit`` cannot end its calls.
             RuntimeError: The app accepts requests already.
         """
         given: Any = decoder
         if not isinstance(given, RequestServer):
             raise TypeError(f"model {name!r}: decoder is {decoder!r}, and must be a server, such as SpeculativeDecoder")
+        if run_limit is not None:
+            limit_runs(decoder, RunLimit(run_limit, name))
         self._add(
             TextModel(
                 *(name, version, decoder, device),
@@ -426,7 +434,7 @@ class App(WithRoutes, Ruled):
                 yield
         else:
             async with AsyncExitStack() as stack:
-                with self._opening(SERVED):
+                with self._opening():
                     await stack.enter_async_context(self._lifespan(self))
                 await stack.enter_async_context(self._open_models())
                 yield
@@ -484,7 +492,3 @@ class App(WithRoutes, Ruled):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request; for ASGI servers. Raises as :meth:`load`."""
         await self.load()(scope, receive, send)
-
-
-def _words(text: Any) -> int:
-    return len(text.split()) if isinstance(text, str) else len(text)

@@ -19,7 +19,7 @@ from callboard.system import System
 __all__ = ["DeviceSession"]
 
 WAIT = 60.0
-"""Seconds that any step may take."""
+"""Seconds that a step may take, if a test does not allow it more."""
 
 
 class DeviceSession:
@@ -30,9 +30,14 @@ class DeviceSession:
         recorded: Record every op that can be recorded, and replay it once in its place.
         options: Options of the device (``isolation`` …).
 
+    Attributes:
+        wait: Seconds that a step may take. A test whose op is compiled for minutes sets more.
+
     Raises:
         BackendUnavailable: It cannot be used here.
     """
+
+    wait: float = WAIT
 
     def __init__(self, which: str = "cpu", *, recorded: bool = False, **options: Any) -> None:
         self._recorded = recorded
@@ -52,7 +57,7 @@ class DeviceSession:
         return await self._system.device(which, **options)
 
     def _run(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WAIT)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(self.wait)
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +82,7 @@ class DeviceSession:
 
     def get(self, ref: GpuRef) -> "np.ndarray[Any, Any]":
         """A copy on the host."""
-        return ref.get().result(WAIT)
+        return ref.get().result(self.wait)
 
     # -- ops -----------------------------------------------------------------------------------------------------------
 
@@ -98,9 +103,9 @@ class DeviceSession:
                     raise
             else:
                 try:
-                    recording.prepare().result(WAIT)
-                    recording.replay().result(WAIT)
-                    return reply if isinstance(reply, tuple) else cast("Reply[Any]", reply).result(WAIT)
+                    recording.prepare().result(self.wait)
+                    recording.replay().result(self.wait)
+                    return reply if isinstance(reply, tuple) else cast("Reply[Any]", reply).result(self.wait)
                 except UnsupportedOp as e:  # some raise only with their plan
                     if "cannot be recorded" not in str(e):
                         raise
@@ -110,9 +115,9 @@ class DeviceSession:
         if isinstance(reply, tuple):
             for ref in reply:
                 if ref is not None:  # an output that this call does not make
-                    ref.result(WAIT)
+                    ref.result(self.wait)
             return reply
-        return cast("Reply[Any]", reply).result(WAIT)
+        return cast("Reply[Any]", reply).result(self.wait)
 
     def close(self) -> None:
         """End the device and the loop; closing twice is harmless."""
@@ -121,5 +126,5 @@ class DeviceSession:
         if self._system is not None:
             self._run(self._system.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WAIT)
+        self._thread.join(self.wait)
         self._loop.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "as_arrays", "copied", "is_arrays", "part", "rows_of", "shares", "tokens_of"]
+__all__ = ["Batch", "as_arrays", "copied", "in_micro_batches", "is_arrays", "part", "rows_of", "shares", "tokens_of"]
 
 Batch = Any
 """Arrays whose first axis is that of the samples, in tuples or dicts: ``(x, y)``, ``{"ids": ids, ...}``."""
@@ -107,6 +107,14 @@ def tokens_of(batch: Batch) -> int | None:
 def part(batch: Batch, rows: Any) -> Batch:
     """The samples of ``rows``: a slice, or an array of their numbers."""
     return _each(batch, lambda array: array[rows])
+
+
+def in_micro_batches(batch: Batch, size: int | None) -> Iterator[tuple[Batch, int]]:
+    """Parts of so many samples, in order, each with its number; None: one. The last one may be smaller."""
+    rows = rows_of(batch)
+    size = size or max(1, rows)
+    for start in range(0, rows, size):
+        yield part(batch, slice(start, start + size)), min(size, rows - start)
 
 
 def _each(batch: Batch, function: Callable[[Any], Any]) -> Batch:

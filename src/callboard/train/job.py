@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,6 +10,8 @@ from callboard.train.kinds import Loss, Optimizer, weight_of
 
 __all__ = ["Job"]
 
+CLOSE = 1e-4
+"""Relative difference of sums that is rounding."""
 PRECISIONS = "f32", "bf16"
 FUNCTIONS = {
     "optimizer": "a function of the parameters: lambda p: torch.optim.RMSprop(p)",
@@ -38,6 +40,7 @@ class Job:
             it, with NumPy's arrays, that gives a number; those of the parts of a batch must add up to that of the
             batch. None: the number of samples, or see :func:`.weight_of`.
         threads: Threads of torch in each host; None leaves its own number.
+        born: Generation of the device when its replica was started, see :class:`.FirstSetup`.
     """
 
     model: Any
@@ -51,6 +54,7 @@ class Job:
     deterministic: bool = False
     divisor: Callable[[Any], Any] | None = None
     threads: int | None = None
+    born: int = 0
 
     def check(self, trainer: str) -> None:
         """Look at everything that does not need torch.
@@ -95,6 +99,31 @@ class Job:
         if not 0 <= weight < math.inf:
             raise ValueError(f"divisor gave {weight} for {rows} samples; it must be at least 0, and finite")
         return weight
+
+    def adds_up(self, whole: float, rows: int, parts: Sequence[tuple[float, int]]) -> bool:
+        """Whether the weights of the parts of a batch show that ``divisor`` adds up.
+
+        Args:
+            whole, rows: Weight and samples of the batch.
+            parts: Weight and samples of each part.
+
+        Returns:
+            False if they show nothing: there is one part, or all weights are 0.
+
+        Raises:
+            ValueError: They do not add up.
+        """
+        together = math.fsum(weight for weight, _ in parts)
+        if len(parts) < 2 or not (whole or together):
+            return False
+        if not math.isclose(whole, together, rel_tol=CLOSE):
+            sizes = ", ".join(str(count) for _, count in parts[:8]) + (" …" if len(parts) > 8 else "")
+            raise ValueError(
+                f"divisor gave {whole:g} for a batch of {rows} samples, and {together:g} in all for its parts of "
+                f"{sizes} samples; the losses of parts are weighed by it, so it must add up: let it give a sum or a "
+                "number of elements, not a mean"
+            )
+        return True
 
     def for_hosts(self, threads: int | None) -> Self:
         """The same job with that number of threads, and without the schedule, which stays in the application."""

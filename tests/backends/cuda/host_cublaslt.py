@@ -195,6 +195,21 @@ class HostCublasLt:
         assert self._driver.on_device(address) == on_device
         return float(array_at(address, DTYPES[dtype].np, (1,), (1,))[0])
 
+    def _scale(self, says: dict[Any, Any], side: str, outer: int, k: int) -> Any:
+        """A scale as a factor of ``[outer, k]``: one number, one for each row, for each 1x128 or 128x128 elements."""
+        at, mode = says[f"{side}_SCALE_POINTER"], says.get(f"{side}_SCALE_MODE", 0)
+        assert self._driver.on_device(at)
+        blocks, tiles = -(-k // 128), -(-outer // 128)
+        shape, steps = {
+            0: ((1, 1), (0, 0)),
+            3: ((outer, 1), (1, 0)),
+            4: ((outer, blocks), (1, outer)),
+            5: ((tiles, blocks), (-(-blocks // 4) * 4, 1)),
+        }[mode]
+        numbers = array_at(at, np.float32, shape, steps).astype("f8")
+        rows, columns = np.indices((outer, k))
+        return numbers[rows // (128 if mode == 5 else 1) * (mode > 0), columns // 128 * (mode > 3)]
+
     def matmul(
         self,
         *arguments: int,
@@ -217,8 +232,10 @@ class HostCublasLt:
         x = x.swapaxes(1, 2) if says["TRANSA"] else x
         y = y.swapaxes(1, 2) if says["TRANSB"] else y
         factor = self._number(alpha, kind, on_device)
-        for name in ("A_SCALE_POINTER", "B_SCALE_POINTER"):
-            factor *= self._number(says[name], "f32") if name in says else 1
+        if "A_SCALE_POINTER" in says:
+            x = x * self._scale(says, "A", *x.shape[1:])
+        if "B_SCALE_POINTER" in says:
+            y = y * self._scale(says, "B", *y.shape[:0:-1]).T
         sums = self.sums.get(identity, "f8")
         value = factor * (x.astype(sums) @ y.astype(sums)).astype("f8")
         if (added := self._number(beta, kind, on_device)) != 0:

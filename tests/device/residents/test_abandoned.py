@@ -14,7 +14,7 @@ from tests.faults.load import BOUND
 
 import callboard as cb
 from callboard.device.supervision.watch import Recovered
-from callboard.patterns.requests import abandoned
+from callboard.patterns.requests import runs
 
 pytestmark = [
     pytest.mark.fault,
@@ -95,8 +95,8 @@ async def test_a_call_that_somebody_waits_for_runs_on(gate: Gate) -> None:
 async def test_requests_of_a_batch_that_hangs_make_way(
     gate: Gate, neighbour: str, awaits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abandoned, "DOUBT_AFTER", 0.05)
-    monkeypatch.setattr(abandoned, "DOUBT", 0.0)
+    monkeypatch.setattr(runs, "DOUBT_AFTER", 0.05)
+    monkeypatch.setattr(runs, "DOUBT", 0.0)
     async with (
         asyncio.timeout(BOUND),
         cb.device("cpu", isolation="process", standby=None, abandoned_after=0.05) as dev,

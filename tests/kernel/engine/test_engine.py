@@ -85,6 +85,7 @@ async def test_large_arrays_that_stay_unchanged_are_copied_off_the_thread(
     dev: Any, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callboard.kernel.engine.plan.LARGE", X.nbytes - 1)
+    monkeypatch.setattr(dev._port, "holding", None)  # all executions are ops
     plan = await dev.engine.build(linear(), engine=engine)
     original, copied = plan.put, []
 

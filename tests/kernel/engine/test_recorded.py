@@ -49,6 +49,43 @@ async def test_shapes_used_least_recently_give_way(dev: Any) -> None:
     assert len(context._runner) == MOST_RECORDINGS
 
 
+async def test_the_recording_that_is_repeated_stays(dev: Any) -> None:
+    """Calls with the same refs are found without their layouts."""
+    context = dev.engine.context(await dev.engine.build(linear(), engine="callboard"), record=dev.record)
+    x = dev.put(X[:3])
+    for _ in range(4):
+        await context(x=x)
+    repeated = context._recorded._last
+    assert repeated.named == {"x": x}
+    for rows in range(4, MOST_RECORDINGS + 6):
+        for _ in range(2):
+            await context(x=dev.put(X[:rows]))
+        np.testing.assert_allclose(await context(x=x).get(), linear_of(X[:3]), rtol=1e-5, atol=1e-6)
+    assert context._recorded._last.instance is repeated.instance
+    other = dev.put(X[3:6])
+    for _ in range(3):
+        first, second = context(x=x), context(x=other)
+        np.testing.assert_allclose(await second.get(), linear_of(X[3:6]), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(await first.get(), linear_of(X[:3]), rtol=1e-5, atol=1e-6)
+    held = [context(x=x) for _ in range(3)]  # the first one lends, the others are copies
+    dev.blas.scal(x, alpha=0.0)
+    for y in (*held, context(x=x)):
+        want = X[:3] if any(y is each for each in held) else 0 * X[:3]
+        np.testing.assert_allclose(await y.get(), linear_of(want), rtol=1e-5, atol=1e-6)
+
+
+async def test_several_outputs_are_a_tuple(dev: Any) -> None:
+    nodes = [node("Neg", ["x"], ["y"]), node("Exp", ["x"], ["z"])]
+    ports: Any = {"y": ("f32", ["n", 4]), "z": ("f32", ["n", 4])}
+    plan = await dev.engine.build(model(nodes, {"x": ("f32", ["n", 4])}, ports), engine="callboard")
+    context, x = dev.engine.context(plan, record=dev.record), dev.put(X[:3])
+    for given in (x, X[:3], x, x, X[:3]):
+        found = context(x=given)
+        assert isinstance(found, tuple)
+        np.testing.assert_allclose(await found[0].get(), -X[:3], rtol=1e-6)
+        np.testing.assert_allclose(await found[1].get(), np.exp(X[:3]), rtol=1e-5)
+
+
 async def test_other_tasks_run_while_it_is_recorded(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each node pauses; the ops of the other task are not recorded."""
     monkeypatch.setattr("callboard.kernel.engine.inputs.budget.SLICE", 0.0)

@@ -10,6 +10,7 @@ from itertools import combinations, count
 
 import numpy as np
 
+from callboard.backends.cpu import blasthreads
 from callboard.backends.cpu.mappings import Mapping, new_mapping, opened_mapping
 from callboard.backends.cpu.marks import CpuMark, ForeignMark, SharedMark
 from callboard.backends.cpu.recorded import CpuConditionals, RecordingStream
@@ -74,7 +75,7 @@ class CpuBackend(AccelBackend):
         return [DeviceInfo(self.name, index, f"CPU-{index}", model, total) for index in range(_devices())]
 
     def environment(self, info: DeviceInfo) -> MappingOf[str, str]:
-        return {}
+        return blasthreads.environment()
 
     def libraries(self) -> MappingOf[str, type[Library]]:
         return LIBRARIES
@@ -87,6 +88,7 @@ class CpuBackend(AccelBackend):
         list(self.libraries().values())
 
     def open(self, info: DeviceInfo) -> "CpuDevice":
+        blasthreads.watch()
         return CpuDevice(info)
 
 

@@ -2,7 +2,9 @@
 
 import ctypes
 import json
+import math
 import platform
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,15 +16,21 @@ from callboard.core.backend import AccelDevice, AccelStream
 from callboard.core.backend.machine import cores
 from callboard.core.errors import BackendUnavailable, BudgetSpent, LibraryError
 from callboard.core.layout import Layout
-from callboard.core.library import Extents, plans
+from callboard.core.library import AnyOp, Extents, plans
 from callboard.core.op import outputs_of
 from callboard.kernel.engine import Build, EngineSpec, Execute, Release
+from callboard.kernel.engine.inputs.opened import SHARED, Opened
 from callboard.kernel.engine.inputs.overtime import Overtime
 from callboard.kernel.engine.inputs.refused import runtime_error
 from callboard.kernel.engine.onnxfile import CODES
 
 __all__ = ["CpuEngine"]
 
+UNWATCHED = 100.0
+"""Factor by which a budget is longer than the last executions of a model without loops, from which on none is watched:
+that takes as long as a small model."""
+MOST_BINDINGS = 64
+"""Sets of addresses that inputs and outputs of one set of shapes stay bound to: results come from a pool."""
 MOST_SESSIONS = 32
 """Models whose sessions are kept; those used least recently give way, and are read again when they are used."""
 
@@ -32,8 +40,7 @@ class CpuEngine(CpuLibrary):
 
     name = "engine"
     implementation = "onnxruntime"
-    inline = False
-    brief = False
+    brief = True
 
     def __init__(self, device: AccelDevice, stream: AccelStream) -> None:
         super().__init__(device, stream)
@@ -46,17 +53,31 @@ class CpuEngine(CpuLibrary):
             ) from e
         onnxruntime.set_default_logger_severity(4)
         self.runtime: Any = onnxruntime
-        self._sessions: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, int], Opened] = OrderedDict()
         self.overtime = Overtime()
+        self.options = self.new_options()
+        """Those of executions that are not watched."""
 
     @property
     def detail(self) -> str:
         return f"ONNX Runtime {self.runtime.__version__}"
 
-    def close(self) -> None:
-        self._sessions.clear()
+    @classmethod
+    def is_brief(cls, op: AnyOp) -> bool:
+        return isinstance(op, Execute) and op.spec.steady
 
-    def session(self, spec: EngineSpec, data: Callable[[], bytes]) -> Any:
+    def close(self) -> None:
+        while self._sessions:
+            self._sessions.popitem()[1].close()
+
+    def new_options(self) -> Any:
+        """The ``RunOptions`` of an execution."""
+        options = self.runtime.RunOptions()
+        # No graph is captured. ONNX Runtime 1.32 looks for this entry in each run, and a missing one takes it 40 us.
+        options.add_run_config_entry("gpu_graph_id", "-1")
+        return options
+
+    def opened(self, spec: EngineSpec, data: Callable[[], bytes]) -> Opened:
         """The session of a model, opened on first use."""
         key = spec.digest, spec.threads
         found = self._sessions.get(key)
@@ -67,12 +88,12 @@ class CpuEngine(CpuLibrary):
             # Threads that wait in a loop would take the cores from the actors.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             try:
-                found = self.runtime.InferenceSession(data(), options, providers=["CPUExecutionProvider"])
+                session = self.runtime.InferenceSession(data(), options, providers=["CPUExecutionProvider"])
             except Exception as e:  # ONNX Runtime's own errors have no common base
                 raise LibraryError(f"ONNX Runtime cannot read {spec.title}: {e}", "onnxruntime") from e
-            self._sessions[key] = found
+            self._sessions[key] = found = Opened(session)
             while len(self._sessions) > MOST_SESSIONS:
-                self._sessions.popitem(last=False)
+                self._sessions.popitem(last=False)[1].close()
         else:
             self._sessions.move_to_end(key)
         return found
@@ -88,7 +109,8 @@ class CpuEngine(CpuLibrary):
     @plans(Release)
     def release(self, op: Release) -> Callable[[], None]:
         def run() -> None:
-            self._sessions.pop((op.spec.digest, op.spec.threads), None)
+            if (found := self._sessions.pop((op.spec.digest, op.spec.threads), None)) is not None:
+                found.close()
 
         return run
 
@@ -104,7 +126,7 @@ class Read:
 
     def query_size(self, stream: CpuStream, model: int, out: None) -> Extents:
         """Open the session."""
-        session = self._library.session(self._spec, lambda: self._model(model).tobytes())
+        session = self._library.opened(self._spec, lambda: self._model(model).tobytes()).session
         described = {
             "version": self._library.runtime.__version__,
             "device": f"cpu {platform.machine()}",
@@ -128,11 +150,13 @@ class Run:
         self._library = library
         self._spec = spec = op.spec
         self._model = viewer(op.model.layout)
-        self._ins = [_bound(name, each.layout) for name, each in zip(spec.inputs, op.ins, strict=True)]
+        self._ins = [_port(name, each.layout) for name, each in zip(spec.inputs, op.ins, strict=True)]
         made = list(outputs_of(op).values()) if op.outs is None else [out.layout for out in op.outs]
         self._open = any(n < 0 for _, shape in spec.layouts for n in shape) and op.outs is None
-        self._outs = [] if self._open else [_bound(n, each) for n, each in zip(spec.outputs, made, strict=True)]
+        self._outs = [] if self._open else [_port(n, each) for n, each in zip(spec.outputs, made, strict=True)]
+        self._shapes = tuple([tuple(shape) for _, _, shape in self._ins])
         self._found: list[Any] | None = None
+        self._opened: Opened | None = None
         self.__name__ = f"engine.execute({spec.title})"
 
     def query_size(self, stream: CpuStream, model: int, ins: Sequence[int], outs: Any) -> Extents:
@@ -153,28 +177,58 @@ class Run:
             if size := value.tensor_size_in_bytes():
                 ctypes.memmove(address, value.data_ptr(), size)
 
+    def able(self) -> bool:
+        """True if an execution opens no session."""
+        return self._opened is not None and self._opened.session is not None
+
     def _run(self, model: int, ins: Sequence[int], outs: Sequence[int]) -> Any:
-        session = self._library.session(self._spec, lambda: self._model(model).tobytes())
-        binding = session.io_binding()
-        for (name, code, shape), address in zip(self._ins, ins or (), strict=True):
+        spec, library = self._spec, self._library
+        opened = library.opened(spec, lambda: self._model(model).tobytes())
+        if opened is not self._opened:
+            self._opened = opened
+            if spec.token:
+                SHARED[spec.token] = opened
+        session = opened.session
+        binding = self._bound(opened, (*ins, *outs))
+        began = time.perf_counter()
+        try:
+            if spec.steady and spec.budget >= UNWATCHED * opened.recent.get(self._shapes, math.inf):
+                session.run_with_iobinding(binding, library.options)
+            else:
+                options = library.new_options()
+                with library.overtime.watch(spec.title, spec.budget, options):
+                    session.run_with_iobinding(binding, options)
+        except BudgetSpent:
+            raise
+        except Exception as e:  # ONNX Runtime's own errors have no common base
+            raise runtime_error(e, spec.title, spec.inputs) from e
+        if spec.steady:
+            opened.took(self._shapes, time.perf_counter() - began)
+        return binding
+
+    def _bound(self, opened: Opened, addresses: tuple[int, ...]) -> Any:
+        """The inputs and outputs, bound to these addresses."""
+        known = opened.bindings.get(self)
+        if known is None:
+            known = opened.bindings[self] = {}
+        binding = known.get(addresses)
+        if binding is not None:
+            return binding
+        binding = opened.session.io_binding()
+        ins = len(self._ins)
+        for (name, code, shape), address in zip(self._ins, addresses, strict=False):
             binding.bind_input(name, "cpu", 0, code, shape, address)
-        for (name, code, shape), address in zip(self._outs, outs, strict=not self._open):
+        for (name, code, shape), address in zip(self._outs, addresses[ins:], strict=not self._open):
             binding.bind_output(name, "cpu", 0, code, shape, address)
         if self._open:
             for name in self._spec.outputs:
                 binding.bind_output(name, "cpu")
-        options = self._library.runtime.RunOptions()
-        # No graph is captured. ONNX Runtime 1.32 looks for this entry in each run, and a missing one takes it 40 us.
-        options.add_run_config_entry("gpu_graph_id", "-1")
-        try:
-            with self._library.overtime.watch(self._spec.title, self._spec.budget, options):
-                session.run_with_iobinding(binding, options)
-        except BudgetSpent:
-            raise
-        except Exception as e:  # ONNX Runtime's own errors have no common base
-            raise runtime_error(e, self._spec.title, self._spec.inputs) from e
+        else:
+            if len(known) >= MOST_BINDINGS:
+                known.clear()
+            known[addresses] = binding
         return binding
 
 
-def _bound(name: str, layout: Layout) -> tuple[str, int, list[int]]:
+def _port(name: str, layout: Layout) -> tuple[str, int, list[int]]:
     return name, CODES[layout.dtype.name], list(layout.shape)

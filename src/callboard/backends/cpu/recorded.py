@@ -1,6 +1,7 @@
 """Launches recorded on the CPU: calls with their arguments made, executed one after the other as one item."""
 
 import ctypes
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from callboard.backends.cpu.stream import CpuStream, Work, failure
 from callboard.core.backend import AccelGraph, AccelStream, Replayed, Status
+from callboard.core.backend.workers import LONG, noticed
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import AccelError, DriverError
 from callboard.kernel.conditional import Conditional, Conditionals
@@ -62,9 +64,10 @@ Item = Work | Chosen
 class CpuReplayed(Replayed):
     """The outcome of one execution; filled in by the stream's worker."""
 
-    __slots__ = ("failed",)
+    __slots__ = ("failed", "seconds")
 
     def __init__(self) -> None:
+        self.seconds: float | None = None
         self.failed: list[tuple[Status, AccelError]] = []
 
     def failures(self) -> Sequence[tuple[Status, AccelError]]:
@@ -84,7 +87,7 @@ class CpuGraph(AccelGraph):
         if not isinstance(stream, CpuStream):
             raise TypeError(f"stream is {type(stream).__name__}; a graph of the CPU runs on streams of the CPU")
         replayed = CpuReplayed()
-        stream.submit(_execute, self._works, replayed.failed, stream)
+        stream.submit(_replay, self._works, replayed, stream)
         return replayed
 
     def take(self, works: list[Item]) -> bool:
@@ -161,6 +164,14 @@ class CpuConditionals(Conditionals):
         assert isinstance(stream, RecordingStream)
         assert isinstance(inner, RecordingStream)
         stream.choose(what, [inner.taken(enqueue) for enqueue in bodies])
+
+
+def _replay(works: list[Item], replayed: CpuReplayed, stream: CpuStream) -> None:
+    began = time.perf_counter()
+    _execute(works, replayed.failed, stream)
+    replayed.seconds = time.perf_counter() - began
+    if replayed.seconds >= LONG:
+        noticed(replayed.seconds)
 
 
 def _execute(works: list[Item], failed: list[tuple[Status, AccelError]], stream: CpuStream) -> None:

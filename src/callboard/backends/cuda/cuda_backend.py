@@ -28,6 +28,7 @@ LIBRARIES = LibraryTable(
     cutlass="CudaCutlass",
     dnn="CudaDnn",
     elementwise="CudaElementwise",
+    engine="CudaEngine",
     event="CudaEventLibrary",
     fft="CudaFft",
     ipc="CudaIpc",

@@ -8,7 +8,8 @@ import hashlib
 import logging
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from callboard.core.backend.machine import cache_folder
@@ -62,6 +63,23 @@ class KernelCache:
             with suppress(OSError):
                 partial.unlink()
 
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Let one thread of all processes at a time compile what is cached under this name; the others wait.
+
+        A thread that has waited must look into the cache again. The lock ends with its process. Where the folder cannot
+        be written, nothing is kept and no thread waits.
+        """
+        path = self.folder / f"{name}.lock"
+        descriptor = _locked(path)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                with suppress(OSError):
+                    path.unlink()  # the threads that wait find that it is gone, and create it again
+                os.close(descriptor)
+
     def _trim(self) -> None:
         files: list[tuple[float, int, Path]] = []
         for entry in os.scandir(self.folder):
@@ -75,6 +93,33 @@ class KernelCache:
             with suppress(OSError):
                 path.unlink()
             used -= size
+
+
+def _locked(path: Path) -> int | None:
+    """The descriptor of a lock file that this thread holds; None if there can be none."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        return None
+    while True:
+        descriptor = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):  # deleted by the thread that held it before
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+        except OSError as e:
+            _log.debug("%s is not locked: %s", path, e)
+            if descriptor is not None:
+                os.close(descriptor)
+            return None
+        except BaseException:  # a signal while it waits
+            if descriptor is not None:
+                os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def _checked(raw: bytes) -> bytes | None:

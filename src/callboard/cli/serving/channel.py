@@ -7,7 +7,23 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Counted", "Hurry", "Lives", "Message", "Ready", "Refused", "Total", "decoded", "encoded", "heard", "tell"]
+__all__ = [
+    "ROLL",
+    "Counted",
+    "Hurry",
+    "Lives",
+    "Message",
+    "Ready",
+    "Refused",
+    "Total",
+    "decoded",
+    "encoded",
+    "heard",
+    "tell",
+]
+
+ROLL = "SIGUSR2"
+"""The signal at which ``callboard serve`` replaces its workers. Windows has none."""
 
 
 class Ready(msgspec.Struct, tag=True):

@@ -32,8 +32,8 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "serve",
         help="serve models over HTTP",
         description="Serves a callboard.serve.App over HTTP: the Open Inference Protocol v2, OpenAI's /v1/embeddings, "
-        "and /metrics. SIGTERM and Ctrl-C drain it, a second Ctrl-C does not wait for requests. It needs the extra: "
-        "pip install 'callboard[serve]'.",
+        "and /metrics. SIGTERM and Ctrl-C drain it, a second Ctrl-C does not wait for requests, SIGUSR2 replaces the "
+        "workers. It needs the extra: pip install 'callboard[serve]'.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(

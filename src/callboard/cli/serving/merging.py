@@ -33,6 +33,11 @@ class Totals:
                 samples[series] = float(value)
         self._last[worker] = found
 
+    def moved(self, worker: int, key: int) -> None:
+        """Another process has the worker's place: it counts on under this negative key, and its gauges are left out."""
+        if worker in self._last:
+            self._last[key] = self._last.pop(worker)
+
     def ended(self, worker: int) -> None:
         """The worker's process has ended: what it counted remains, its gauges do not."""
         for metric, samples in self._last.pop(worker, {}).items():
@@ -50,7 +55,8 @@ class Totals:
             lines += head
             if kind == "gauge":
                 for worker, found in sorted(self._last.items()):
-                    lines += _lines({_labelled(each, worker): value for each, value in found.get(metric, {}).items()})
+                    shown = found.get(metric, {}).items() if worker >= 0 else ()
+                    lines += _lines({_labelled(each, worker): value for each, value in shown})
                 continue
             sums: Samples = {}
             for samples in [self._ended.get(metric, {}), *(found.get(metric, {}) for found in self._last.values())]:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, get_args
 
+import msgspec
+
 from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Placeholder
@@ -16,14 +18,25 @@ __all__ = ["add_cutlass", "product_of"]
 
 AHEAD = "callboard.backends.cuda.cutlass.ahead"
 """The backend's module that compiles; it needs no device."""
-FACTORS = ("f16", "bf16", "f8_e4m3")
-RESULTS = ("f16", "bf16", "f32", "f8_e4m3", "i8")
+FACTORS = ("f16", "bf16", "f8_e4m3", "f32", "i8")
+"""Dtypes of factors; f32 is rounded to TF32."""
+RESULTS = ("f16", "bf16", "f32", "f8_e4m3", "i8", "i32")
 PER = {"bias": "column", "scale": "tensor"}
 """The axis of steps that take one, without ``=AXIS``."""
 STEPS = f"bias[=AXIS], scale[=AXIS], residual, gate[=FUNCTION], quantize=DTYPE, {', '.join(UNARY)}"
 KINDS: tuple[ConvKind, ...] = get_args(ConvKind)
 EXTENT = 256
 """Of all axes: a template serves every extent."""
+LONG = 1 << 16
+"""Of the inner axis of products whose blocks share it."""
+BLOCKS = EXTENT // 128
+SCALES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "tensor": ((), ()),
+    "outer": ((EXTENT,), (EXTENT,)),
+    "block_1d": ((EXTENT, BLOCKS), (BLOCKS, EXTENT)),
+    "block_2d": ((EXTENT, BLOCKS), (BLOCKS, BLOCKS)),
+}
+"""Shapes of the scales of both factors."""
 
 
 def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -42,12 +55,23 @@ def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "for each tiling. They serve every extent; the first call of a size measures which is the fastest. Steps of "
         f"the epilogue, in order: {STEPS}.",
     )
-    action.add_argument("dtype", choices=FACTORS, metavar="DTYPE", help=f"of both factors: {', '.join(FACTORS)}")
+    action.add_argument(
+        "dtype", choices=FACTORS, metavar="DTYPE", help=f"of both factors: {', '.join(FACTORS)}; f32 as TF32"
+    )
     action.add_argument("steps", nargs="*", metavar="STEP", help="a step of the epilogue")
     action.add_argument("--out", choices=RESULTS, help="dtype of the result (as dev.cutlass chooses it)")
     action.add_argument("--addend", choices=RESULTS[:3], help="dtype of c, if there is one")
-    action.add_argument("--arrays", choices=RESULTS[:3], help="dtype of the epilogue's arrays (DTYPE; f32 beside fp8)")
+    action.add_argument(
+        "--arrays", choices=RESULTS[:3], help="dtype of the epilogue's arrays (DTYPE; f32 beside fp8 and i8)"
+    )
     action.add_argument("--transposed", choices=("a", "b", "ab"), default="", help="factors that are column-major")
+    action.add_argument(
+        "--scales",
+        choices=SCALES,
+        help="of fp8 factors: for the whole; for each row and column; for each 128 elements along k, of both, or with "
+        "128x128 blocks of b",
+    )
+    action.add_argument("--long", action="store_true", help="also stream-K and split-K: few tiles, a long inner axis")
     action.add_argument("--groups", action="store_true", help="of grouped_gemm: few rows in a group, and many")
     action.add_argument("--conv", choices=KINDS, help="of conv(a, b, kind=...), for all filters, strides and paddings")
     action.add_argument("--dry-run", action="store_true", help="say what would be compiled")
@@ -60,9 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     given = arguments
     try:
-        if given.conv and (given.groups or given.transposed):
-            raise ValueError("--conv goes with neither --groups nor --transposed")
-        op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed)
+        if given.conv and (given.groups or given.transposed or given.scales or given.long):
+            raise ValueError("--conv goes with none of --groups, --transposed, --scales and --long")
+        op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed, given.scales)
+        op = shared(op) if given.long else op
         compile_ahead = importlib.import_module(AHEAD).compile_ahead
         found = grouped(op) if given.groups else [convolution(op, given.conv) if given.conv else op]
         told = [line for one in found for line in compile_ahead(one, given.dry_run)]
@@ -130,7 +155,13 @@ def convolution(op: Gemm, kind: ConvKind) -> Conv:
 
 
 def product_of(
-    dtype: str, steps: Sequence[str], out: str | None, addend: str | None, arrays: str | None, transposed: str
+    dtype: str,
+    steps: Sequence[str],
+    out: str | None = None,
+    addend: str | None = None,
+    arrays: str | None = None,
+    transposed: str = "",
+    scales: str | None = None,
 ) -> Gemm:
     """The message whose template is compiled, with placeholders.
 
@@ -139,8 +170,9 @@ def product_of(
         steps: Steps of the epilogue; see :data:`STEPS`.
         out: Dtype of the result; None: as ``dev.cutlass`` chooses it.
         addend: Dtype of ``c``; None: there is none.
-        arrays: Dtype of the epilogue's arrays; None: that of the factors, f32 beside fp8.
+        arrays: Dtype of the epilogue's arrays; None: that of the factors, f32 beside fp8 and i8.
         transposed: Names of the factors that are column-major.
+        scales: Word of :data:`SCALES`; None: the factors have none.
 
     Raises:
         ValueError: There is no such step; names it.
@@ -149,7 +181,7 @@ def product_of(
     tree = EpilogueVisitorTree()
     for at, step in enumerate(steps):
         tree = _with(tree, step, at)
-    held = arrays or ("f32" if dtype.startswith("f8") else dtype)
+    held = arrays or ("f32" if dtype in ("f8_e4m3", "i8") else dtype)
     square, line = (EXTENT, EXTENT), (EXTENT,)
     shapes: dict[str, tuple[int, ...]] = {"matrix": square, "column": line, "row": line, "tensor": ()}
     kinds = {node.name: node.kind for node in tree.nodes if node.kind in INPUTS}
@@ -161,14 +193,30 @@ def product_of(
         epilogue=tree.nodes if steps else (),
         inputs=tuple(Placeholder(layout_of(DTYPES[held], shapes[kind])) for kind in kinds.values()),
         out_dtype=out,
+        scale_a=None if scales is None else Placeholder(layout_of(DTYPES["f32"], SCALES[scales][0])),
+        scale_b=None if scales is None else Placeholder(layout_of(DTYPES["f32"], SCALES[scales][1])),
+        tf32=True if dtype == "f32" else None,
         engine="cutlass",
     )
     op.infer()
     return op
 
 
-def _factor(dtype: str, transposed: bool) -> Layout:
-    return layout_of(DTYPES[dtype], (EXTENT, EXTENT), (1, EXTENT) if transposed else None)
+def shared(op: Gemm) -> Gemm:
+    """The product with an inner axis that is worth sharing.
+
+    Raises:
+        ShapeError: There are scales.
+    """
+    a = Placeholder(_factor(op.a.dtype.name, op.a.strides[0] == 1, (EXTENT, LONG)))
+    b = Placeholder(_factor(op.b.dtype.name, op.b.strides[0] == 1, (LONG, EXTENT)))
+    made = msgspec.structs.replace(op, a=a, b=b)
+    made.infer()
+    return made
+
+
+def _factor(dtype: str, transposed: bool, shape: tuple[int, int] = (EXTENT, EXTENT)) -> Layout:
+    return layout_of(DTYPES[dtype], shape, (1, shape[0]) if transposed else None)
 
 
 def _with(tree: EpilogueVisitorTree, step: str, at: int) -> EpilogueVisitorTree:

@@ -3,18 +3,17 @@
 import argparse
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from callboard.cli.serving.channel import Counted, Hurry, Lives, Message, Ready, Refused, Total, decoded, encoded
+from callboard.cli.serving.channel import ROLL, Counted, Hurry, Lives, Ready, Refused, Total
 from callboard.cli.serving.logs import told
 from callboard.cli.serving.merging import Totals
+from callboard.cli.serving.processes import WorkerProcess, how_it_ended, on_same_port, started
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port
 
@@ -28,11 +27,12 @@ LIVE_EVERY = 1.0
 """Seconds between the questions whether the workers are live."""
 SILENT = 60
 """Questions that a worker may leave without an answer."""
+READY_WITHIN = 600.0
+"""Seconds that the process of a roll has until it is ready."""
 LEAVING = 30.0
 """Seconds beyond its ``drain_timeout`` that a worker that is not live has to end."""
 FIGURES_TIMEOUT = 2.0
 """Seconds that a worker has for its figures; else its last ones count."""
-LONGEST_LINE = 1 << 26
 BACKLOG = 2048
 
 _log = logging.getLogger("callboard.serve")
@@ -61,34 +61,13 @@ def supervise(given: argparse.Namespace, changes: Callable[[], AsyncIterator[Pat
                 given.uds.unlink(missing_ok=True)
 
 
-@dataclass(eq=False)
-class _Worker:
-    number: int
-    process: asyncio.subprocess.Process
-    writer: asyncio.StreamWriter
-    ready: bool = False
-    since: float = 0.0
-    """When it was ready, by the loop's clock."""
-    drain_timeout: float = 0.0
-    asked: int = 0
-    """Questions whether it is live that it has not answered."""
-    why_not_live: str | None = None
-    told: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when its figures have come."""
-
-    def tell(self, message: Message) -> None:
-        """Send a message, unless its process has ended."""
-        with contextlib.suppress(OSError):
-            self.writer.write(encoded(message))
-
-
 class Supervisor:
     """Worker processes.
 
     Args:
         given: The options of the command.
-        listener: The bound socket. Where there is one worker, or a Unix socket, the workers inherit it; else it keeps
-            the port for their own ones.
+        listener: The bound socket. Where there is one worker, or a Unix socket, the workers listen on it; else it keeps
+            the port for a socket of each.
         signals: What the user asks for.
         changes: See :func:`supervise`.
     """
@@ -106,7 +85,11 @@ class Supervisor:
         self._changes = changes
         self._changed = asyncio.Event()
         self._inherited = given.workers == 1 or given.uds is not None
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
+        self._next: dict[int, WorkerProcess] = {}  # those that take the places of others
+        self._alive: set[WorkerProcess] = set()  # all of them
+        self._asked = asyncio.Event()  # for a roll
+        self._rolling = False
         self._totals = Totals()
         self._gathering: asyncio.Task[str] | None = None
         self._restarts = 0
@@ -126,6 +109,9 @@ class Supervisor:
         others = [asyncio.create_task(self._stop()), asyncio.create_task(self._hurry())]
         if self._changes is None:
             others.append(asyncio.create_task(self._replace_those_not_live()))
+            if hasattr(signal, ROLL):
+                asyncio.get_running_loop().add_signal_handler(getattr(signal, ROLL), self._asked.set)
+                others.append(asyncio.create_task(self._roll_when_asked()))
         else:
             others.append(asyncio.create_task(self._watch(self._changes)))
         try:
@@ -134,12 +120,13 @@ class Supervisor:
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.gather(*(worker.ended for worker in list(self._alive) if worker.ended is not None))
         return self._code
 
     def kill(self) -> None:
         """End all workers at once, whatever they do."""
-        for worker in self._workers.values():
-            _kill(worker)
+        for worker in self._alive:
+            worker.kill()
 
     # -- workers -------------------------------------------------------------------------------------------------------
 
@@ -147,11 +134,11 @@ class Supervisor:
         loop, delay = asyncio.get_running_loop(), 0.0
         while not self._signals.stop.is_set():
             changed = self._changed
-            worker, messages = await self._start(number)
-            await self._hear(worker, messages)
-            code = await worker.process.wait()
+            worker = self._next.pop(number, None) or await self._start(number)
+            self._workers[number] = worker
+            assert worker.ended is not None
+            code = await asyncio.shield(worker.ended)
             del self._workers[number]
-            self._totals.ended(number)
             if self._signals.stop.is_set():
                 self._code = self._code or max(code, 0)
                 return
@@ -159,67 +146,71 @@ class Supervisor:
                 await _until_changed(changed, code)
                 self._told.clear()
                 continue
+            if number in self._next:
+                _log.log(logging.ERROR if code else logging.INFO, "%s %s", worker, how_it_ended(code))
+                continue
             if not self._was_ready or code == 2:
                 self._code = code if code > 0 else 1
                 self._signals.stop.set()
                 return
             delay = next_delay(delay, loop.time() - worker.since if worker.ready else 0.0)
             level = logging.ERROR if code else logging.WARNING  # 0: a signal asked it to end
-            _log.log(level, "worker %d (process %d) %s; it is started again", number, worker.process.pid, _how(code))
+            _log.log(level, "%s %s; it is started again", worker, how_it_ended(code))
             self._restarts += 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._signals.stop.wait()
 
-    async def _start(self, number: int) -> tuple[_Worker, asyncio.StreamReader]:
-        ours, theirs = socket.socketpair()
-        fds = [theirs.fileno()] + ([self._listener.fileno()] if self._inherited else [])
-        options = {name: value for name, value in vars(self._given).items() if name != "run"}
-        options |= {"family": self._listener.family, "address": self._listener.getsockname()}
-        about = {
-            "number": number,
-            "channel": theirs.fileno(),
-            "listener": self._listener.fileno() if self._inherited else None,
-            "late": any(worker.ready for worker in self._workers.values()),
-            "options": options,
-        }
-        with theirs:
-            command = [sys.executable, "-m", "callboard.cli.serving.worker", json.dumps(about, default=str)]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
-        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-        worker = self._workers[number] = _Worker(number, process, writer)
+    async def _start(self, number: int, before: WorkerProcess | None = None) -> WorkerProcess:
+        """Start a worker, on the socket of the one before it, if that still runs."""
+        if self._inherited:
+            listener = self._listener.dup()
+        else:
+            theirs = None if before is None else before.listener
+            listener = on_same_port(self._listener) if theirs is None else theirs.dup()
+        worker = await started(
+            number,
+            self._given,
+            listener,
+            late=any(each.ready for each in self._alive),
+            hear=self._hear,
+            ended=self._ended,
+        )
+        self._alive.add(worker)
         if self._signals.stop.is_set():  # meanwhile
-            _terminate(worker)
-        return worker, reader
+            worker.close_listener()
+            worker.terminate()
+        return worker
 
-    async def _hear(self, worker: _Worker, reader: asyncio.StreamReader) -> None:
-        """Answer its messages until its process has ended."""
-        try:
-            async for line in reader:
-                match decoded(line):
-                    case Ready(drain_timeout):
-                        worker.ready = self._was_ready = True
-                        worker.since, worker.drain_timeout = asyncio.get_running_loop().time(), drain_timeout
-                        self._one_more.set()
-                    case Refused(why):
-                        if why not in self._told:  # by another worker
-                            self._told.add(why)
-                            told(self._given)(logging.ERROR, why)
-                    case Lives(why_not):
-                        worker.asked, worker.why_not_live = 0, why_not
-                    case Counted(text):
-                        self._totals.note(worker.number, text or "")
-                        worker.told.set()
-                    case Total():
-                        self._gathering = self._gathering or asyncio.create_task(self._gather())
-                        self._gathering.add_done_callback(lambda done: worker.tell(Total(done.result())))
-        except OSError:  # it was killed
-            pass
-        finally:
-            worker.writer.close()
+    async def _ended(self, worker: WorkerProcess) -> None:
+        self._alive.discard(worker)
+        self._totals.ended(worker.key)
+        worker.close_listener()
+
+    def _hear(self, worker: WorkerProcess, message: Any) -> None:
+        """Answer a message of a worker."""
+        match message:
+            case Ready(drain_timeout):
+                worker.ready = self._was_ready = True
+                worker.since, worker.drain_timeout = asyncio.get_running_loop().time(), drain_timeout
+                worker.changed.set()
+                self._one_more.set()
+            case Refused(why):
+                worker.refused = why
+                if why not in self._told:  # by another worker
+                    self._told.add(why)
+                    told(self._given)(logging.ERROR, why)
+            case Lives(why_not):
+                worker.asked, worker.why_not_live = 0, why_not
+            case Counted(text):
+                self._totals.note(worker.key, text or "")
+                worker.told.set()
+            case Total():
+                self._gathering = self._gathering or asyncio.create_task(self._gather())
+                self._gathering.add_done_callback(lambda done: worker.tell(Total(done.result())))
 
     async def _gather(self) -> str:
-        workers = [worker for worker in self._workers.values() if worker.ready]
+        workers = [worker for worker in self._alive if worker.ready]
         for worker in workers:
             worker.told.clear()
             worker.tell(Counted())
@@ -247,30 +238,76 @@ class Supervisor:
                     worker.tell(Lives())
             await asyncio.sleep(LIVE_EVERY)
             for worker in list(self._workers.values()):
-                if worker.why_not_live is not None or worker.asked > SILENT:
+                if not self._rolling and (worker.why_not_live is not None or worker.asked > SILENT):
                     await self._replace(worker)
                     break  # the others may have recovered meanwhile: ask again
 
-    async def _replace(self, worker: _Worker) -> None:
+    async def _replace(self, worker: WorkerProcess) -> None:
         """End a worker, and wait until there is a ready one in its place."""
-        name = f"worker {worker.number} (process {worker.process.pid})"
         if worker.why_not_live is not None:
-            _log.error("%s is not live: %s; it is replaced", name, worker.why_not_live)
-            _terminate(worker)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(worker.drain_timeout + LEAVING):
-                    await worker.process.wait()
+            _log.error("%s is not live: %s; it is replaced", worker, worker.why_not_live)
+            await worker.end(worker.drain_timeout + LEAVING)
         else:
-            _log.error("%s does not answer: it is replaced", name)
-        if worker.process.returncode is None:
-            _kill(worker)
+            _log.error("%s does not answer: it is replaced", worker)
+            worker.kill()
         while not self._has_another(worker):
             self._one_more.clear()
             await self._one_more.wait()
 
-    def _has_another(self, worker: _Worker) -> bool:
+    def _has_another(self, worker: WorkerProcess) -> bool:
         now = self._workers.get(worker.number)
         return now is not None and now is not worker and now.ready
+
+    # -- a roll --------------------------------------------------------------------------------------------------------
+
+    async def _roll_when_asked(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            self._rolling = True
+            try:
+                await self._roll()
+            finally:
+                self._rolling = False
+
+    async def _roll(self) -> None:
+        """Replace the workers one after the other: the next process is ready before the one before it drains."""
+        _log.info("the workers are replaced one after the other")
+        for number in range(self._given.workers):
+            if self._signals.stop.is_set():
+                return
+            before = self._workers.get(number)
+            worker = self._next[number] = await self._start(number, before)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(READY_WITHIN):
+                    await worker.changed.wait()
+            if not worker.ready or worker.process.returncode is not None:
+                await self._give_up(worker)
+                return
+            now = self._workers.get(number)
+            if now is not None and now is not worker:
+                await self._gather()  # what it has counted until now
+                self._totals.moved(now.key, -now.process.pid)
+                now.key = -now.process.pid
+                _log.info("%s drains: process %d is in its place", now, worker.process.pid)
+                await now.end(now.drain_timeout + LEAVING)
+                assert now.ended is not None
+                await asyncio.shield(now.ended)
+        _log.info("all %d workers were replaced", self._given.workers)
+
+    async def _give_up(self, worker: WorkerProcess) -> None:
+        assert worker.ended is not None
+        late = worker.process.returncode is None
+        if late:
+            worker.kill()
+        code = await asyncio.shield(worker.ended)
+        why = worker.refused or (f"was not ready within {READY_WITHIN:g} s" if late else how_it_ended(code))
+        if self._next.get(worker.number) is worker:  # else it has taken the place of one that has ended
+            del self._next[worker.number]
+        _log.error(
+            "the roll has stopped at worker %d: its next process (%d): %s; the workers that were not replaced go on",
+            *(worker.number, worker.process.pid, why),
+        )
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -278,12 +315,13 @@ class Supervisor:
         await self._signals.stop.wait()
         self._changed.set()
         self._listener.close()  # the workers accept what is in the queue of one that they share
-        for worker in self._workers.values():
-            _terminate(worker)
+        for worker in list(self._alive):
+            worker.close_listener()
+            worker.terminate()
 
     async def _hurry(self) -> None:
         await self._signals.hurry.wait()
-        for worker in self._workers.values():
+        for worker in self._alive:
             worker.tell(Hurry())
 
     async def _watch(self, changes: Callable[[], AsyncIterator[Path]]) -> None:
@@ -291,24 +329,14 @@ class Supervisor:
             _log.warning("%s has changed: the app is started again", path)
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
-            for worker in self._workers.values():
-                _terminate(worker)
+            for worker in self._alive:
+                worker.terminate()
 
 
 async def _until_changed(changed: asyncio.Event, code: int) -> None:
     if not changed.is_set():
-        _log.error("the app's process %s; it is started again when a file changes", _how(code))
+        _log.error("the app's process %s; it is started again when a file changes", how_it_ended(code))
     await changed.wait()
-
-
-def _terminate(worker: _Worker) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        worker.process.send_signal(signal.SIGTERM)
-
-
-def _kill(worker: _Worker) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        worker.process.kill()
 
 
 def next_delay(before: float, lasted: float) -> float:
@@ -321,7 +349,3 @@ def next_delay(before: float, lasted: float) -> float:
     if lasted >= STEADY or not before:
         return FIRST_DELAY
     return min(2 * before, LONGEST_DELAY)
-
-
-def _how(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from callboard.cli.serving.channel import Counted, Hurry, Lives, Ready, Refused, Total, heard, tell
+from callboard.cli.serving.channel import ROLL, Counted, Hurry, Lives, Ready, Refused, Total, heard, tell
 from callboard.cli.serving.command import opened
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import set_up_logs
@@ -54,11 +54,11 @@ class Worker:
         self._counting: set[asyncio.Task[None]] = set()
         self.code = 0
 
-    def run(self, listener: int | None, *, late: bool) -> int:
+    def run(self, listener: int, *, late: bool) -> int:
         """Serve until a signal, or the end of the supervisor; the exit code.
 
         Args:
-            listener: Descriptor of the socket that all workers listen on; None: each has one for the same port.
+            listener: Descriptor of the socket to listen on.
             late: Listen only when the app accepts requests, because other workers do.
         """
         threading.Thread(target=self._obey, daemon=True, name="supervisor").start()
@@ -85,9 +85,9 @@ class Worker:
         tell(self._channel, Refused(why))
         return REFUSED
 
-    def _port(self, listener: int | None, tls: Tls | None, *, late: bool) -> Port:
+    def _port(self, listener: int, tls: Tls | None, *, late: bool) -> Port:
         given = self._given
-        found = _shared(given.family, given.address) if listener is None else socket.socket(fileno=listener)
+        found = socket.socket(fileno=listener)
         return Port(
             max_connections=given.max_connections, tls=tls, root_path=given.root_path, listener=found, late=late
         )
@@ -170,19 +170,11 @@ def check_shareable(app: App, workers: int) -> None:
         )
 
 
-def _shared(family: int, address: list[Any]) -> socket.socket:
-    """A socket of this process on a port that other workers listen on, too: the kernel divides connections."""
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind(tuple(address))
-    listener.setblocking(False)
-    return listener
-
-
 def main() -> int:
     """Run the worker that the command line describes; the exit code."""
     obey_while_starting()
+    if hasattr(signal, ROLL):
+        signal.signal(getattr(signal, ROLL), signal.SIG_IGN)  # sent to all processes of the command, it is for one
     about = json.loads(sys.argv[1])
     options = about["options"]
     options |= {name: Path(options[name]) for name in PATHS if options[name] is not None}

@@ -14,9 +14,15 @@ __all__ = ["AccelGraph", "Replayed"]
 
 
 class Replayed(abc.ABC):
-    """The outcome of one launch of a graph, where its work reports that on the host."""
+    """The outcome of one launch of a graph, where its work reports that on the host.
+
+    Attributes:
+        seconds: How long the work took, once it is done; None where that is not known.
+    """
 
     __slots__ = ()
+
+    seconds: float | None = None
 
     @abc.abstractmethod
     def failures(self) -> Sequence[tuple[Status, AccelError]]:

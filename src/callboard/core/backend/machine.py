@@ -1,9 +1,13 @@
 """What this process has of its machine: memory, which the CPU devices of several backends share, cores, a folder."""
 
+import math
 import os
 from pathlib import Path
 
 __all__ = ["cache_folder", "cores", "memory", "workers"]
+
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where a container sees its own control group."""
 
 
 def memory() -> tuple[int, int]:
@@ -29,8 +33,27 @@ def _kib(text: str) -> int:
 
 
 def cores() -> int:
-    """The number of cores that this process may use: fewer than the machine has, where it is bound to some."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of cores that this process may use.
+
+    They are fewer than the machine has where it is bound to some, or its container has a quota (rounded up).
+    """
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota(CGROUPS)
+    return bound if quota is None else max(1, min(bound, math.ceil(quota)))
+
+
+def _quota(root: Path) -> float | None:
+    """Cores' worth of time that the control group of a container gives; None: all of it."""
+    try:
+        allowed, period = (root / "cpu.max").read_text("ascii").split()  # of version 2
+        return None if allowed == "max" else int(allowed) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        pass
+    try:
+        used = [int((root / "cpu" / f"cpu.cfs_{name}_us").read_text("ascii")) for name in ("quota", "period")]
+        return used[0] / used[1] if used[0] > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
 
 
 def workers() -> int:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from callboard.core.backend.status import Status
 from callboard.core.backend.streams import AccelStream
 from callboard.core.errors import AccelError, DriverError, LibraryError, OutOfMemory
 
-__all__ = ["Work", "WorkerEvent", "WorkerStream", "failure"]
+__all__ = ["LONG", "Work", "WorkerEvent", "WorkerStream", "failure", "noticed"]
 
+LONG = 1e-3
+"""Seconds of work that are told to :attr:`Work.after_long`."""
 SLICE = 0.5
 """Seconds after which a waiter looks whether the worker it waits for still runs."""
 
@@ -83,6 +85,9 @@ class Work(Status):
 
     __slots__ = ("args", "error", "fn", "lib", "seconds")
 
+    after_long: ClassVar[Callable[[float], object] | None] = None
+    """Called with the seconds of work that took long, on the thread that did it; for the whole process."""
+
     def __init__(self, lib: str, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.lib = lib
         self.fn: Callable[..., object] | None = fn
@@ -100,10 +105,19 @@ class Work(Status):
         except BaseException as e:  # any exception of the work is the op's failure: the thread continues for other ops
             self.error = failure(self.lib, fn, e)
         self.seconds = time.perf_counter() - began
+        if self.seconds >= LONG:
+            noticed(self.seconds)
 
     def check(self, outcome: bytes) -> None:
         if self.error is not None:
             raise self.error
+
+
+def noticed(seconds: float) -> None:
+    """Tell :attr:`Work.after_long` of work that took this long."""
+    after = Work.after_long
+    if after is not None:
+        after(seconds)
 
 
 def failure(lib: str, fn: Callable[..., object], e: BaseException) -> AccelError:

@@ -3,6 +3,7 @@
 from callboard.core.ref.allocation import Allocation, Released
 from callboard.core.ref.deferred import Deferral, Deferrals, DeferredRef, deferral_of
 from callboard.core.ref.handle import AccelRef, GpuRef, stale
+from callboard.core.ref.held import HeldRef, held_array
 from callboard.core.ref.ports import RefPort, RefServices
 from callboard.core.ref.tokens import GpuToken
 
@@ -14,9 +15,11 @@ __all__ = [
     "DeferredRef",
     "GpuRef",
     "GpuToken",
+    "HeldRef",
     "RefPort",
     "RefServices",
     "Released",
     "deferral_of",
+    "held_array",
     "stale",
 ]

@@ -1,10 +1,11 @@
 """The parts of a device that refs use, as protocols: a device's op line and its services."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from callboard.core.layout import Layout
 from callboard.core.mode import Mode
 from callboard.core.reply import ReplyPort
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from callboard.core.ref.deferred import Deferrals
     from callboard.core.ref.handle import GpuRef
 
-__all__ = ["RefPort", "RefServices", "Target"]
+__all__ = ["Holding", "RefPort", "RefServices", "Target"]
 
 
 Array = np.ndarray[Any, Any]
@@ -68,6 +69,22 @@ class RefServices(Protocol):
     def array_interface(self, ref: "GpuRef[Any]", /) -> dict[str, Any]: ...
 
 
+class Holding(Protocol):
+    """Makes refs of results that were computed on the host, on the calling thread."""
+
+    def allows(self) -> float:
+        """Seconds that a computation may take on the calling thread now; 0: none may run."""
+        ...
+
+    def hold(self, arrays: Sequence[Array], layouts: Sequence[Layout], seconds: float) -> "list[GpuRef[Any]]":
+        """The refs of results, which took so many seconds."""
+        ...
+
+    def put(self, array: Array) -> "GpuRef[Any]":
+        """Copy a result to the device."""
+        ...
+
+
 class Target(Protocol[Mode]):
     """A device that arrays can be copied to."""
 
@@ -86,6 +103,11 @@ class RefPort(ReplyPort, Protocol):
     @property
     def deferrals(self) -> "Deferrals | None":
         """Refs whose ops are submitted later; None where all are submitted at once."""
+        ...
+
+    @property
+    def holding(self) -> "Holding | None":
+        """Makes refs of results on the host; None where all are made on the device."""
         ...
 
     def submit(self, op: Any, /) -> Any:

@@ -14,6 +14,7 @@ from callboard.core.mode import Asynchronous
 from callboard.core.ref import GpuRef, GpuToken
 from callboard.device.client.api import DeviceApi
 from callboard.device.client.graphs import RecordingStats
+from callboard.device.client.holding import Holding
 from callboard.device.client.line.answers import Answers
 from callboard.device.client.line.interop import Interop
 from callboard.device.client.line.port import OpPort
@@ -73,6 +74,8 @@ class Device(DeviceApi[Asynchronous]):
         self._answers = Answers(actor)
         actor.own.traces = self._answers.traces
         self._peer = Peer(self._port, transfers, actor, self._answers)
+        if actor.config.isolation == "thread" and self._port.recorded is None:
+            self._port.holding = Holding(self._port, transfers, bool(actor.config.host.trace))
         self._refs = self._port.services = DeviceRefs(self._port, transfers, self._interop, actor.ordinals.of)
 
     # -- refs ----------------------------------------------------------------------------------------------------------

@@ -82,10 +82,12 @@ class LocalPort:
         generation: 0: a context has one instance of an actor at a time, and its refs end with it.
         stopped: The reason why it takes no more ops.
         deferrals: None: a call of an actor is short, and its ops are submitted as they are called.
+        holding: None: all results are made on the device.
     """
 
     generation = 0
     deferrals = None
+    holding = None
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Checks of operands for the messages of this package. Every error names op, operand, value and cure."""
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from callboard.core.dtype import DTYPES, DType, DTypeLike, as_dtype
@@ -17,6 +18,7 @@ __all__ = [
     "check_bias",
     "check_scale",
     "check_scale_start",
+    "check_scales",
     "check_start",
     "is_fp8",
     "kept_dtype",
@@ -206,3 +208,19 @@ def check_scale(op: AnyOp, name: str, scale: Operand | None, factor: Operand, ou
     if kind != "tensor" and factor.ndim == 3:
         raise refuse(op, f"{name} is {scale.layout!r}; the matrices of a batch share one scale: pass a 0-d array")
     return kind
+
+
+def check_scales(
+    op: AnyOp, scales: "Sequence[Operand | None]", factors: Sequence[Operand], m: int, n: int, k: int
+) -> None:
+    """Check ``scale_a`` and ``scale_b`` of a product: each one, and that both are of kinds that go together."""
+    kinds = tuple(
+        check_scale(op, f"scale_{name}", scale, factor, outer, k)
+        for name, scale, factor, outer in zip("ab", scales, factors, (m, n), strict=True)
+    )
+    if (kinds[0] or "tensor") != (kinds[1] or "tensor") and set(kinds) != {"block_1d", "block_2d"}:
+        raise refuse(
+            op,
+            f"scale_a scales by {kinds[0] or 'tensor'} and scale_b by {kinds[1] or 'tensor'}; both must scale by "
+            f"tensor, by row and column, or by blocks",
+        )

@@ -13,8 +13,8 @@ from callboard.kernel.blas_lt.checks import (
     aux_layout,
     bias_dtype,
     check_bias,
-    check_scale,
     check_scale_start,
+    check_scales,
     is_fp8,
     kept_dtype,
     result_dtype,
@@ -109,16 +109,7 @@ class Product(Op[BlasLtActor, R_co]):
             if self.c.dtype is not want.dtype or self.c.shape != want.shape:
                 raise refuse(self, f"c is {self.c.layout!r}, expected {want!r}")
             rows(self, "c", self.c.layout)
-        kinds = (
-            check_scale(self, "scale_a", self.scale_a, self.a, m, k),
-            check_scale(self, "scale_b", self.scale_b, self.b, n, k),
-        )
-        if (kinds[0] or "tensor") != (kinds[1] or "tensor") and set(kinds) != {"block_1d", "block_2d"}:
-            raise refuse(
-                self,
-                f"scale_a scales by {kinds[0] or 'tensor'} and scale_b by {kinds[1] or 'tensor'}; both must scale by "
-                f"tensor, by row and column, or by blocks",
-            )
+        check_scales(self, (self.scale_a, self.scale_b), (self.a, self.b), m, n, k)
         for name, operand in (("scale_out", self.scale_out), ("amax", self.amax)):
             if operand is None:
                 continue

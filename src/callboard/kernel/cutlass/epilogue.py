@@ -21,7 +21,7 @@ __all__ = [
     "shown",
 ]
 
-UNARY = ("relu", "gelu", "silu", "tanh", "sigmoid", "exp", "sqrt", "abs", "negative")
+UNARY = ("relu", "gelu", "silu", "tanh", "sigmoid", "exp", "log", "erf", "sqrt", "abs", "negative")
 """Functions of one value. GELU is the tanh form."""
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Functions of two values. A NaN wins in ``maximum`` and ``minimum``."""
@@ -130,9 +130,16 @@ class EpilogueVisitorTree:
         """``max(x, 0)``."""
         return self.apply("relu")
 
-    def gelu(self) -> "EpilogueVisitorTree":
-        """``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``."""
-        return self.apply("gelu")
+    def gelu(self, approximate: Literal["tanh", "none"] = "tanh") -> "EpilogueVisitorTree":
+        """``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``; ``"none"``: ``x / 2 * (1 + erf(x / sqrt(2)))``.
+
+        The latter is what ``dev.dnn.gelu`` and torch compute if nothing is said.
+        """
+        if approximate not in ("tanh", "none"):
+            raise ShapeError(f"epilogue: approximate is {approximate!r}; use 'tanh' or 'none'")
+        if approximate == "tanh":
+            return self.apply("gelu")
+        return self.scale(0.5) * (1 + self.scale(math.sqrt(0.5)).apply("erf"))
 
     def silu(self) -> "EpilogueVisitorTree":
         """``x / (1 + exp(-x))``."""
@@ -298,6 +305,7 @@ def _per(per: Any) -> str:
 RESERVED = frozenset(
     {
         *("self", "a", "b", "c", "out", "offsets", "epilogue", "alpha", "beta", "out_dtype", "accum", "engine"),
+        *("scale_a", "scale_b", "tf32"),
         *("layout", "stride", "padding", "dilation", "kind", "extent"),
     }
 )

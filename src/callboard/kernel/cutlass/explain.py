@@ -4,18 +4,19 @@ from typing import Any, ClassVar
 
 from callboard.core.backend import Status
 from callboard.core.op import Outputs
-from callboard.kernel.cutlass.fused import Fused
 from callboard.kernel.cutlass.gemm import Gemm
+from callboard.kernel.cutlass.product import Product
 
 __all__ = ["Explain"]
 
 
-class Explain(Fused[str], tag="cutlass.explain"):
+class Explain(Product[str], tag="cutlass.explain"):
     """The engine of a product and its launches, in words; nothing is computed.
 
     Args:
-        a, b, out, c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum, engine: See :class:`Gemm`. With
-            ``engine="cutlass"`` a template is compiled, if there is none yet.
+        a, b, out, c, inputs, reductions, alpha, beta, epilogue, out_dtype, accum: See :class:`Gemm`.
+        scale_a, scale_b, tf32, engine: See :class:`Gemm`. With ``engine="cutlass"`` a template is compiled, if there is
+            none yet.
     """
 
     returns: ClassVar[tuple[str, ...]] = ()

@@ -6,11 +6,12 @@ from callboard.core.operand import In
 from callboard.core.ref import GpuRef
 from callboard.kernel.checks import refuse
 from callboard.kernel.cutlass.fused import Fused, Problem
+from callboard.kernel.cutlass.product import Product
 
 __all__ = ["Gemm", "GroupedGemm"]
 
 
-class Gemm(Fused[GpuRef], tag="cutlass.gemm"):
+class Gemm(Product[GpuRef], tag="cutlass.gemm"):
     """``out = epilogue(alpha * a @ b + beta * c)`` (``GemmRequest``).
 
     Args:
@@ -26,29 +27,15 @@ class Gemm(Fused[GpuRef], tag="cutlass.gemm"):
         out_dtype: Dtype of a new ``out``; None: of ``quantize`` at the top; or else that of ``a``, i32 for i8 (f32 with
             an epilogue), bf16 for fp8.
         accum: The dtype of the sums, to be checked: f32, f64 beside f64, i32 beside i8.
+        scale_a, scale_b: Factors of fp8 operands, f32, with the shapes and rules of
+            :class:`~callboard.kernel.blas_lt.Matmul`: 0-d; one number for each row of ``a`` (``[m]``) and each column
+            of ``b`` (``[n]``); or one for each 128 elements along ``k`` or each 128x128 block. None: 1.
+        tf32: True if f32 factors may be rounded to TF32 (10 bits of mantissa); None: no. No effect on the CPU.
         engine: ``"auto"``, ``"vendor"`` (cuBLASLt, then a kernel of the epilogue where cuBLASLt lacks it) or
             ``"cutlass"`` (one kernel, compiled by nvcc on first use). No effect on the CPU.
 
     The result is rounded once, to nearest, ties to even; integers and fp8 saturate.
     """
-
-    def problem(self) -> Problem:
-        for name, factor in (("a", self.a), ("b", self.b)):
-            if factor.ndim not in (2, 3):
-                raise refuse(self, f"{name} is {factor.layout!r}; it must have 2 axes, or 3 for a batch of matrices")
-        (m, k), (k_b, n) = self.a.shape[-2:], self.b.shape[-2:]
-        if k != k_b:
-            raise refuse(
-                self,
-                f"a is {self.a.layout!r} and b is {self.b.layout!r}: {k} columns and {k_b} rows; they must be equal",
-            )
-        batches = {x.shape[0] for x in (self.a, self.b) if x.ndim == 3}
-        if len(batches - {1}) > 1:
-            raise refuse(
-                self, f"a is {self.a.layout!r} and b is {self.b.layout!r}: the batches must have as many matrices"
-            )
-        batch = (next(iter(batches - {1}), 1),) if batches else ()
-        return Problem(layout_of(self.result_dtype, (*batch, m, n)), batch[0] if batch else 0)
 
 
 class GroupedGemm(Fused[GpuRef], tag="cutlass.grouped_gemm"):

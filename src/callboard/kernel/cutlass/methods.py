@@ -56,6 +56,9 @@ class Methods(Api[Mode]):
         out: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
         accum: DTypeLike | None = None,
+        scale_a: GpuRef[Mode] | None = None,
+        scale_b: GpuRef[Mode] | None = None,
+        tf32: bool | None = None,
         engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> GpuRef[Mode]:
@@ -65,7 +68,7 @@ class Methods(Api[Mode]):
             a: ``[m, k]``, or a batch ``[batch, m, k]``.
             b: ``[k, n]``, or a batch of them.
             epilogue: The tree; without reductions, which :meth:`gemm_reduced` also returns.
-            c, alpha, beta, out, out_dtype, accum, engine: See the message.
+            c, alpha, beta, out, out_dtype, accum, scale_a, scale_b, tf32, engine: See the message.
             inputs: The arrays that the tree names.
 
         Raises:
@@ -79,6 +82,9 @@ class Methods(Api[Mode]):
             "out": out,
             "out_dtype": out_dtype,
             "accum": accum,
+            "scale_a": scale_a,
+            "scale_b": scale_b,
+            "tf32": tf32,
         }
         message = Gemm(a=a, b=b, engine=engine, **settings, **_bound("gemm", epilogue, inputs))
         answer: GpuRef[Mode] = self._submit(message)
@@ -96,13 +102,17 @@ class Methods(Api[Mode]):
         out: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
         accum: DTypeLike | None = None,
+        scale_a: GpuRef[Mode] | None = None,
+        scale_b: GpuRef[Mode] | None = None,
+        tf32: bool | None = None,
         engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> FusedResult[Mode]:
         """Like :meth:`gemm`, with the reductions of the epilogue: ``out`` and ``reductions`` by name.
 
         Args:
-            a, b, epilogue, c, alpha, beta, out, out_dtype, accum, engine, inputs: See :meth:`gemm`.
+            a, b, epilogue, c, alpha, beta, out, out_dtype, accum: See :meth:`gemm`.
+            scale_a, scale_b, tf32, engine, inputs: See :meth:`gemm`.
 
         Raises:
             TypeError, ShapeError: See :meth:`gemm`.
@@ -114,6 +124,9 @@ class Methods(Api[Mode]):
             "out": out,
             "out_dtype": out_dtype,
             "accum": accum,
+            "scale_a": scale_a,
+            "scale_b": scale_b,
+            "tf32": tf32,
         }
         nodes = reductions_of(epilogue.nodes)
         bound = _bound("gemm_reduced", epilogue, inputs, reduced=True)
@@ -229,17 +242,21 @@ class Methods(Api[Mode]):
         epilogue: EpilogueVisitorTree | None = None,
         c: GpuRef[Mode] | None = None,
         out_dtype: DTypeLike | None = None,
+        scale_a: GpuRef[Mode] | None = None,
+        scale_b: GpuRef[Mode] | None = None,
+        tf32: bool | None = None,
         engine: Engine = "auto",
         **inputs: GpuRef[Mode],
     ) -> Reply[str]:
         """The engine that serves :meth:`gemm` with these arguments, and its launches, in words.
 
         Args:
-            a, b, epilogue, c, out_dtype, engine, inputs: See :meth:`gemm`. With ``engine="cutlass"`` a template is
-                compiled, if there is none yet.
+            a, b, epilogue, c, out_dtype, scale_a, scale_b, tf32, inputs: See :meth:`gemm`.
+            engine: See :meth:`gemm`. With ``"cutlass"`` a template is compiled, if there is none yet.
         """
         bound = _bound("explain", epilogue, inputs)
-        answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, engine=engine, **bound))
+        settings: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "tf32": tf32, "engine": engine}
+        answer: Reply[str] = self._submit(Explain(a=a, b=b, c=c, out_dtype=out_dtype, **settings, **bound))
         return answer
 
     def explain_conv(

@@ -31,6 +31,11 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         outputs: Names of the outputs.
         layouts: Dtype and shape of each output; -1 for an extent that the engine determines.
         budget: Seconds of an execution.
+        steady: Its time depends on the shapes of the inputs alone.
+        token: Contexts in the process of the host find the session by it; ``""``: there are none.
+        waits: On CUDA: it may take long on the host, which opens the session, looks for algorithms or waits for values
+            of the device: it is done on the host's helper thread.
+        tf32: On CUDA: convolutions and products in f32 may round their factors to TF32.
     """
 
     title: str
@@ -40,6 +45,10 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
     outputs: tuple[str, ...] = ()
     layouts: tuple[tuple[str, tuple[int, ...]], ...] = ()
     budget: float = math.inf
+    steady: bool = False
+    token: str = ""
+    waits: bool = False
+    tf32: bool = False
 
 
 class Build(Op[TrtActor, GpuRef], tag="engine.build"):

@@ -18,7 +18,7 @@ from callboard.kernel.engine.context import ExecutionContext
 from callboard.kernel.engine.files.outside import regular_bytes
 from callboard.kernel.engine.files.reading import OnThread
 from callboard.kernel.engine.inputs.budget import BUDGET, check_budget
-from callboard.kernel.engine.messages import EngineSpec, Release
+from callboard.kernel.engine.messages import Release
 from callboard.kernel.engine.plan import EnginePlan, EngineRefused, header_of
 from callboard.kernel.nvrtc.handles import Answer
 
@@ -55,11 +55,12 @@ class Methods(Api[Mode]):
                 refused when a context is called; None: none is.
             precision: ``"f32"``: the model computes as it is written. ``"tf32"``: callboard's own engine may round the
                 factors of convolutions, and of products with weights, in f32 to TF32 (10 bits of mantissa), where the
-                device has it.
+                device has it; ONNX Runtime on CUDA those of any product.
             engine: ``"onnxruntime"`` or ``"callboard"``, the ops of this device; None: on a CPU where ONNX Runtime is
                 installed, the one that is faster: both are executed a few times, for a second at most, unless a
                 shape is open or the model is large or slow, and the times are kept on disk. Otherwise
-                ``"callboard"``.
+                ``"callboard"``; on CUDA ``"onnxruntime"`` for a model that callboard's own engine refuses, where its
+                CUDA build is installed (``plan.reason`` says so).
             refit: Floating-point weights can be replaced (:meth:`EnginePlan.refit`). An engine then cannot fold them.
             threads: Threads of an execution on a CPU; 0: all that this process may use.
             title: Name in errors; the name of the file by default.
@@ -161,8 +162,8 @@ class Methods(Api[Mode]):
     def release(self, plan: EnginePlan) -> Any:
         """Close the engine's session of a plan now; ONNX Runtime's else stays until 32 others were used later.
 
-        Executions called before are not touched, and one called later opens it again. Plans of the same file and number
-        of threads share a session.
+        Executions called before are not touched, and one called later opens it again. Plans of the same file, number of
+        threads and precision share a session.
 
         Returns:
             What can be awaited until it is closed.
@@ -170,7 +171,9 @@ class Methods(Api[Mode]):
         if plan.engine != "onnxruntime":
             plan.resident = plan.resident.again()
             return self._put(np.zeros(0, np.uint8))
-        return self._submit(Release(spec=EngineSpec(plan.title, plan.digest, plan.threads)))
+        if plan.waits is not None:
+            plan.resident = plan.resident.again()  # whose first execution opens it again
+        return self._submit(Release(spec=plan.spec))
 
 
 def _check_engine(engine: str) -> None:

@@ -1,7 +1,9 @@
 """``EnginePlan``: a model with the engine that executes it, its profiles and its weights."""
 
 import hashlib
+import itertools
 import json
+import os
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +16,8 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.kernel.engine.inputs.bounds import bounds_of
 from callboard.kernel.engine.inputs.profiles import Port, Profile
+from callboard.kernel.engine.inputs.refused import MOST_NAMES
+from callboard.kernel.engine.messages import EngineSpec
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of, with_weights
 
 __all__ = ["EnginePlan", "EngineRefused", "Resident", "container", "digest_of", "header_of", "settled"]
@@ -22,7 +26,10 @@ Array = np.ndarray[Any, Any]
 MAGIC = b"CBENGINE"
 FORMAT = 1
 LONGEST_HEADER = 16 << 20
+_numbers = itertools.count(1)
 LARGE = 1 << 20
+MOST_SHAPES = 256
+"""Sets of input shapes that are known to have been executed."""
 """Bytes of an array that never changes, from which on its copy to the device is not waited for."""
 
 
@@ -44,6 +51,11 @@ class Resident:
         """Values that an engine has derived from the weights, by name; on the host."""
         self._put = put
         self._refs: dict[str, Any] = {}
+        self._executed: set[object] = set()
+
+    def there(self, name: str) -> Any:
+        """The ref of a named array; None before its first use."""
+        return self._refs.get(name)
 
     def ref(self, name: str, array: Callable[[], Array]) -> Any:
         """The ref of a named array, copied on first use."""
@@ -51,6 +63,15 @@ class Resident:
         if found is None:
             found = self._refs[name] = settled(self._put, array())
         return found
+
+    def first(self, shapes: object) -> bool:
+        """True at the first execution with these shapes; they count as executed then."""
+        if shapes in self._executed:
+            return False
+        if len(self._executed) >= MOST_SHAPES:
+            self._executed.clear()
+        self._executed.add(shapes)
+        return True
 
     @property
     def refs(self) -> list[Any]:
@@ -105,17 +126,29 @@ class EnginePlan:
     precision: str = "f32"
     digest: str = ""
     """Of ``executed``, for an engine that keeps sessions; see :func:`digest_of`."""
+    waits: bool | None = None
+    """ONNX Runtime on CUDA: True if each execution waits on the host for the device, False if only the first one of
+    each set of shapes takes long there. None for other engines."""
+    on_host: tuple[str, ...] = ()
+    """Nodes that ONNX Runtime executes on the host although the device is another: operator and name."""
 
     def __post_init__(self) -> None:
         self.executed = self.executed or self.data
         weights = refittable_weights(self.model) if self.refittable else {}
         self.resident = Resident(self.put, weights)
         self.bounds = bounds_of(self.model.graph)
+        self.token = f"{os.getpid()}.{next(_numbers)}"
+        """Names it in this process and in its hosts."""
 
     @property
     def opset(self) -> int:
         """The version of ONNX's operators that the model uses."""
         return self.model.opset
+
+    @property
+    def spec(self) -> EngineSpec:
+        """What names the session of an engine that keeps sessions."""
+        return EngineSpec(self.title, self.digest, self.threads, tf32=self.precision == "tf32")
 
     def check(self, at: int, layout: Layout, on_host: bool = False) -> None:
         """Check an array for the input number ``at``; see :meth:`Port.check`."""
@@ -195,6 +228,10 @@ class EnginePlan:
             lines += [f"{self.runner.folded} nodes were computed when the plan was built"]
             if joined := self.runner.joined:
                 lines += [f"steps of several nodes: {', '.join(f'{n} {op}' for op, n in sorted(joined.items()))}"]
+        if self.on_host:
+            lines += [f"{len(self.on_host)} nodes are executed on the host: {', '.join(self.on_host[:MOST_NAMES])}"]
+            lines[-1] += ", …" if len(self.on_host) > MOST_NAMES else ""
+        lines += ["executions wait on the host for values of the device"] if self.waits else []
         lines += [f"input  {port}{self.profiles.get(port.name, '')}" for port in self.inputs]
         lines += [f"output {port}" for port in self.outputs]
         if self.precision != "f32":

@@ -64,7 +64,10 @@ class FairPolicy:
     def _add(self, leaf: Leaf, entry: Entry, now: float, may_block: bool, retry_after: float | None) -> list[Entry]:
         most = leaf.settings.max_queue_cost
         if most is not None and entry.cost > most:
-            raise ItemTooLarge(f"the item costs {entry.cost:g}, and tenant {shown(leaf.path)} may queue {most:g}")
+            raise ItemTooLarge(
+                f"the item costs {entry.cost:g}, and tenant {shown(leaf.path)} may queue {most:g} (max_queue_cost): "
+                "split it, or raise max_queue_cost of the tenant"
+            )
         own = not leaf.blocked and self._fits(leaf, entry)
         if own and self.tree.queued < self.max_queue:
             self._put(leaf, entry)

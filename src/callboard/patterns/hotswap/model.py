@@ -8,7 +8,8 @@ from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.calling import Executor, UserCall
 from callboard.patterns.requests.entries import Entry
 from callboard.patterns.requests.fitting import check_fits
-from callboard.patterns.requests.needs import needs_of
+from callboard.patterns.requests.needs import limit_runs, needs_of
+from callboard.patterns.requests.runs import RunLimit
 from callboard.patterns.requests.server import RequestServer
 
 __all__ = ["LoadedModel", "made_by", "to_the_end", "unload"]
@@ -21,12 +22,13 @@ class LoadedModel:
         made: The result of ``load``.
         executor: The executor that calls it; see :class:`UserCall`.
         threads: Threads at most.
+        limit: Bounds each of its runs; None: no bound.
 
     Raises:
-        TypeError: It cannot be called with an item, and is not a server.
+        TypeError: It cannot be called with an item, and is not a server; or its runs cannot be ended.
     """
 
-    def __init__(self, made: Any, executor: Executor, threads: int) -> None:
+    def __init__(self, made: Any, executor: Executor, threads: int, limit: RunLimit | None = None) -> None:
         self._made = made
         self.server: RequestServer[Any, Any] | None = None
         self._call: UserCall | None = None
@@ -35,6 +37,8 @@ class LoadedModel:
         else:
             check_fits(made, 1)
             self._call = UserCall(made, executor, threads)
+        if limit is not None:
+            limit_runs(made if self._call is None else self._call, limit)
 
     @property
     def on_thread(self) -> bool:

@@ -27,6 +27,7 @@ from callboard.patterns.requests.calling import Executor
 from callboard.patterns.requests.entries import Entry
 from callboard.patterns.requests.errors import DeadlineExceeded, ServerStopped, Stage
 from callboard.patterns.requests.queueing import QueueServer
+from callboard.patterns.requests.runs import RunLimit
 from callboard.patterns.requests.server import RequestServer
 from callboard.patterns.requests.waiting import QueueOptions, WaitingLine
 from callboard.patterns.requests.workers import STOP_TIMEOUT, within
@@ -226,6 +227,10 @@ class ModelHotSwapServer(QueueServer[T, HotSwapReply[R]]):
             return None
         version, trial = self._swapper.canary
         return version if not trial.canary.shadow and trial.draws(key) else None
+
+    def limit_runs(self, limit: RunLimit) -> None:
+        """Bound each run of the versions that are loaded from now on; one whose runs cannot be ended is not loaded."""
+        self._swapper.limit = limit
 
     def _runs_on(self) -> list[Any]:
         return [] if self._book.active is None else [self._book.active.model]

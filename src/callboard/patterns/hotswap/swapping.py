@@ -18,6 +18,7 @@ from callboard.patterns.hotswap.model import LoadedModel, made_by, unload
 from callboard.patterns.hotswap.results import SwapReport
 from callboard.patterns.hotswap.versions import Version, VersionBook, VersionState
 from callboard.patterns.requests.calling import Executor, UserCall, deliverable
+from callboard.patterns.requests.runs import RunLimit
 from callboard.patterns.requests.workers import STOP_TIMEOUT, within
 
 __all__ = ["SwapMode", "Swapper"]
@@ -66,6 +67,7 @@ class Swapper:
         self.canary: tuple[Version, Trial] | None = None
         self.failures = 0
         self.holds = False
+        self.limit: RunLimit | None = None
 
     async def swap(
         self, version: Version, *, canary: Canary | None, back: bool, mode: SwapMode, flipped: Callable[[], None]
@@ -221,7 +223,7 @@ class Swapper:
             version.state = VersionState.LOADING
             made = await made_by(settings)
             try:
-                version.model = LoadedModel(made, self._executor, self._threads)
+                version.model = LoadedModel(made, self._executor, self._threads, self.limit)
             except TypeError:
                 await unload(made, settings)
                 raise

@@ -5,7 +5,7 @@ import concurrent.futures
 import functools
 import inspect
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, NoReturn
 
 from callboard.actors.errors import HandlerCancelled, printable
@@ -13,10 +13,10 @@ from callboard.actors.loops.threads import Threads
 from callboard.device.client.residents.ref import ResidentRef
 from callboard.device.client.residents.reply import calls_made
 from callboard.patterns.contract.atcall import as_given
-from callboard.patterns.requests.abandoned import Run
 from callboard.patterns.requests.entries import Entry
 from callboard.patterns.requests.fitting import refuse_actors
 from callboard.patterns.requests.inside import part_of_this
+from callboard.patterns.requests.runs import Run, RunLimit
 
 __all__ = ["Executor", "UserCall", "deliverable", "is_quick", "of_the_loop"]
 
@@ -49,6 +49,7 @@ class UserCall:
         self._function = function
         self._called = as_given(function)  # by a server, which has taken the item
         self._runs: list[Run] = []
+        self._limit: RunLimit | None = None
         self._longest = 0.0  # seconds of a run that gave a result
         self._own: Threads | None = None
         self._pool: concurrent.futures.Executor | None = None
@@ -64,6 +65,15 @@ class UserCall:
     def function(self) -> Callable[..., Any]:
         """The callable."""
         return self._function
+
+    def limit(self, limit: RunLimit) -> None:
+        """Bound the time of each call from now on.
+
+        Raises:
+            TypeError: Calls cannot be ended.
+        """
+        limit.check(self._function, on_thread=self.on_thread)
+        self._limit = limit
 
     @property
     def on_thread(self) -> bool:
@@ -82,7 +92,8 @@ class UserCall:
             HandlerCancelled: Something that it waited for was cancelled, though this task was not.
         """
         task = asyncio.current_task()
-        run = None if entries is None or self._pool is not None else Run(entries)
+        tracked = self._pool is None and (entries is not None or self._limit is not None)
+        run = Run(entries or []) if tracked else None
         outer = calls_made.get()
         if run is not None:
             self._runs.append(run)
@@ -95,7 +106,9 @@ class UserCall:
                 found = await asyncio.get_running_loop().run_in_executor(self._pool, work, self._called, arguments)
                 if isinstance(found, _Raised):
                     found.reraise()
-            value = found if isinstance(found, list) or not inspect.isawaitable(found) else await found
+            value = (
+                found if isinstance(found, list) or not inspect.isawaitable(found) else await self._ended(run, found)
+            )
             if run is not None:
                 self._longest = max(self._longest, run.end())
             return value
@@ -112,6 +125,9 @@ class UserCall:
                 run.end()
                 self._runs.remove(run)
                 calls_made.set(outer)
+
+    async def _ended(self, run: Run | None, value: Awaitable[Any]) -> Any:
+        return await value if self._limit is None or run is None else await self._limit.over(run, value)
 
     def left(self, entry: Entry) -> None:
         """A request has ended before the run that is for it.

@@ -15,9 +15,11 @@ from typing import Any
 from callboard.device.client.handle import Device
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.residents.ref import ResidentRef
+from callboard.patterns.requests.calling import UserCall
+from callboard.patterns.requests.runs import RunLimit
 from callboard.patterns.requests.server import RequestServer
 
-__all__ = ["Need", "contexts_of", "is_ready", "needs_of"]
+__all__ = ["Need", "contexts_of", "is_ready", "limit_runs", "needs_of"]
 
 Need = ResidentRef[Any] | Device
 
@@ -52,6 +54,22 @@ def contexts_of(needs: Iterable[Need]) -> list[OpPort]:
     """The ports of the contexts of these devices and actors, each once: an actor's own process has one."""
     ports = [need._residents.port if isinstance(need, ResidentRef) else need._port for need in needs]
     return list({id(port): port for port in ports}.values())
+
+
+def limit_runs(model: RequestServer[Any, Any] | UserCall, limit: RunLimit) -> None:
+    """Bound each run of a model's function from now on, also where a batching server calls it with several items.
+
+    Raises:
+        TypeError: Its runs cannot be ended; the text names the cure.
+    """
+    calls = [model] if isinstance(model, UserCall) else [e for e in model._runs_on() if isinstance(e, UserCall)]
+    if not calls or any(isinstance(getattr(e.function, "__self__", None), RequestServer) for e in calls):
+        raise TypeError(
+            f"model {limit.model!r}: run_limit is {limit.seconds:g}, but {type(model).__name__} passes requests on to "
+            "others, where they wait: leave it out, and serve those with a run_limit"
+        )
+    for call in calls:
+        call.limit(limit)
 
 
 def _parts(thing: Any) -> Iterable[Any]:

@@ -170,7 +170,9 @@ class WaitingLine:
         """
         most = self.options.max_cost
         if most is not None and entry.cost > most:
-            raise ItemTooLarge(f"the item costs {entry.cost:g}, and the queue holds at most {most:g}")
+            raise ItemTooLarge(
+                f"the item costs {entry.cost:g}, and max_cost of the queue is {most:g}: split it, or raise max_cost"
+            )
         if self._fits(entry) and not self._blocked:
             self._put(entry)
             return []

@@ -138,7 +138,8 @@ class SpeculativeDecoder(StepServer[Decode, Decoded]):
             raise TypeError(f"{self.name} decodes a Decode, but was given {item!r}")
         if len(item.prefix) >= self._most_tokens:
             raise ItemTooLarge(
-                f"the prefix has {len(item.prefix)} tokens, and max_total_tokens is {self._most_tokens}: no token fits"
+                f"the prefix has {len(item.prefix)} tokens, and max_total_tokens is {self._most_tokens}: no token "
+                "fits; shorten the prefix, or raise max_total_tokens"
             )
         return None
 

@@ -65,6 +65,7 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
     threads: int = 0
     engine: Literal["onnxruntime", "callboard"] | None = None
     budget: float | None = None
+    run_limit: float | None = None
     tenants: dict[str, float | _Tenant] | None = None
     replicas: int = 1
     devices: list[str] = []
@@ -89,7 +90,9 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
         if self.onnx is None and self.engine is not None:
             raise ValueError("engine is for onnx only")
         if self.onnx is None and self.budget is not None:
-            raise ValueError("budget is for onnx only: a function has request_timeout")
+            raise ValueError("budget is for onnx only: a function has run_limit")
+        if self.onnx is not None and self.run_limit is not None:
+            raise ValueError("run_limit is for functions only: onnx has budget")
         if self.onnx is not None and self.threads and self.engine == "callboard":
             raise ValueError('threads is for ONNX Runtime: leave it out with engine = "callboard"')
         if self.onnx is None and (self.devices or self.replicas != 1):
@@ -286,6 +289,7 @@ def _add_function(app: App, name: str, model: _Model, folder: Path) -> None:
         "concurrency": model.concurrency,
         "max_queue": model.max_queue,
         "tenants": model.shares(),
+        "run_limit": model.run_limit,
     }
     if model.call is not None:
         app.add_model(name, target, **tensors, **options)

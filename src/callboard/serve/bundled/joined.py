@@ -49,19 +49,26 @@ class Joined:
     Args:
         run: Runs the file on arrays as it declares them (:meth:`OnnxModel.run`).
         inputs, outputs: Names, datatypes and shapes. An item is an array if there is one input, else a tuple of arrays.
-        name: Name of the file, for the log.
+        name: Name of the file, for the log and errors.
+        max_batch: Rows of a request at most; None: no bound.
 
     Attributes:
         apart: Why requests run alone; None while they are joined.
     """
 
     def __init__(
-        self, run: Callable[[list[Any]], Awaitable[list[Any]]], inputs: Declared, outputs: Declared, name: str
+        self,
+        run: Callable[[list[Any]], Awaitable[list[Any]]],
+        inputs: Declared,
+        outputs: Declared,
+        name: str,
+        max_batch: int | None = None,
     ) -> None:
         self._run = run
         self._inputs = inputs
         self._names = [each for each, _, _ in outputs]
         self._name = name
+        self._max_batch = max_batch
         self._left = CHECKED
         self.apart: str | None = None
 
@@ -73,6 +80,7 @@ class Joined:
 
         Raises:
             ShapeError: An input has no first axis, or their first extents differ.
+            ItemTooLarge: There are more than ``max_batch``.
         """
         arrays = self._arrays(item)
         for (name, _, _), array in zip(self._inputs, arrays, strict=True):
@@ -81,7 +89,13 @@ class Joined:
         rows = {len(array) for array in arrays}
         if len(rows) > 1:
             raise cb.ShapeError(f"the first extents of the inputs differ: {[len(array) for array in arrays]}")
-        return rows.pop()
+        count = rows.pop()
+        if self._max_batch is not None and count > self._max_batch:
+            raise cb.ItemTooLarge(
+                f"{self._name}: the request has {count} rows, and max_batch is {self._max_batch}: send at most "
+                f"{self._max_batch} rows in a request, or serve the file with a larger max_batch"
+            )
+        return count
 
     def key(self, item: Any) -> Any:
         """Only requests of equal further extents are joined."""

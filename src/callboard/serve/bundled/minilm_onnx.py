@@ -17,7 +17,7 @@ from callboard.device.protocol.residents.actor import HostContext
 from callboard.serve.bundled.minilm_ops import padded
 from callboard.serve.tensors import Array
 
-__all__ = ["graph", "prepared", "session"]
+__all__ = ["fused_weights", "graph", "prepared", "session"]
 
 OPSET, IR, OWN = 17, 8, "com.microsoft"
 FLOAT, INT32 = 1, 6
@@ -50,7 +50,7 @@ def session(config: Mapping[str, Any], weights: Mapping[str, Array]) -> Any:
     """
     import onnxruntime
 
-    arrays = dict(_arrays(config["num_hidden_layers"], weights))
+    arrays = fused_weights(config["num_hidden_layers"], weights)
     options = onnxruntime.SessionOptions()
     # As many as it may use: by default, ONNX Runtime binds its threads to the cores of the machine. Waiting in a loop
     # would take the cores from the server.
@@ -61,8 +61,12 @@ def session(config: Mapping[str, Any], weights: Mapping[str, Array]) -> Any:
     return onnxruntime.InferenceSession(graph(config, arrays), options, providers=["CPUExecutionProvider"])
 
 
-def _arrays(layers: int, weights: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+def fused_weights(layers: int, weights: Mapping[str, Array]) -> dict[str, Array]:
     """The weights as the nodes take them: matrices transposed, those of queries, keys and values side by side."""
+    return dict(_arrays(layers, weights))
+
+
+def _arrays(layers: int, weights: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     for name, array in weights.items():
         if array.dtype == np.float32 and not name.startswith("pooler.") and ".self." not in name:
             dense = name.startswith("encoder.") and array.ndim == 2
@@ -73,8 +77,14 @@ def _arrays(layers: int, weights: Mapping[str, Array]) -> Iterator[tuple[str, Ar
         yield f"{i}.bias", np.concatenate([weights[f"{part}.bias"] for part in parts])
 
 
-def graph(config: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """The model as an ONNX file has it, without the numbers of the arrays."""
+def graph(config: Mapping[str, Any], arrays: Mapping[str, Array], code: int = FLOAT) -> bytes:
+    """The model as an ONNX file has it, without the numbers of the arrays.
+
+    Args:
+        config: The model's ``config.json``.
+        arrays: The weights, from :func:`fused_weights`.
+        code: ONNX's code of their dtype.
+    """
     epsilon = {"epsilon": float(config["layer_norm_eps"])}
 
     def norm(name: str) -> list[str]:
@@ -112,10 +122,10 @@ def graph(config: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     nodes.append(_node("MatMul", ["share", x], ["mean"]))
     nodes.append(_node("LpNormalization", ["mean"], ["vectors"], "", {"axis": -1, "p": 2}))
     body = [_field(1, node) for node in nodes] + [_field(2, "MiniLM")]
-    body += [_field(5, _elsewhere(name, array.shape)) for name, array in arrays.items()]
+    body += [_field(5, _elsewhere(name, array.shape, code)) for name, array in arrays.items()]
     body += [_field(11, _described(name, INT32, ("n", "m"))) for name in ("tokens", "kinds", "within")]
-    body += [_field(11, _described("share", FLOAT, ("n", 1, "m")))]
-    body += [_field(12, _described("vectors", FLOAT, ("n", 1, config["hidden_size"])))]
+    body += [_field(11, _described("share", code, ("n", 1, "m")))]
+    body += [_field(12, _described("vectors", code, ("n", 1, config["hidden_size"])))]
     opsets = [_field(2, OPSET), _field(1, OWN) + _field(2, 1)]
     return _field(1, IR) + _field(7, b"".join(body)) + b"".join(_field(8, opset) for opset in opsets)
 
@@ -131,11 +141,11 @@ def _node(
     return b"".join(parts) + _field(7, domain)
 
 
-def _elsewhere(name: str, shape: tuple[int, ...]) -> bytes:
+def _elsewhere(name: str, shape: tuple[int, ...], code: int) -> bytes:
     """A `TensorProto` whose numbers are given beside the graph."""
     where = _field(1, "location") + _field(2, "beside")
     numbers = _field(13, where) + _field(14, EXTERNAL)
-    return b"".join(_field(1, extent) for extent in shape) + _field(2, FLOAT) + _field(8, name) + numbers
+    return b"".join(_field(1, extent) for extent in shape) + _field(2, code) + _field(8, name) + numbers
 
 
 def _described(name: str, code: int, shape: tuple[int | str, ...]) -> bytes:

@@ -1,7 +1,8 @@
 """An ONNX file as a model: a plan of ``dev.engine``.
 
 Two kinds of files have a session of ONNX Runtime in a resident actor instead: those with texts, which no ref can hold,
-and those that ONNX Runtime is to execute on a device whose ``dev.engine`` does not have it.
+and those that ONNX Runtime is to execute on a device whose ``dev.engine`` does not have it, on CUDA where its build is
+for CPUs.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from callboard.kernel.engine.inputs.budget import BUDGET, check_budget
 from callboard.kernel.engine.inputs.overtime import Overtime
 from callboard.kernel.engine.inputs.refused import runtime_error
 from callboard.kernel.engine.onnxfile import Model, OnnxError, model_of
+from callboard.patterns.contract.checks import check_whole
 from callboard.serve.bundled.joined import Joined
 from callboard.serve.bundled.onnxfile import OnnxFile, Opened, RunOptions
 from callboard.serve.bundled.onnxplan import opened_plan
@@ -137,8 +139,12 @@ async def opened(device: cb.Device, path: Path, options: RunOptions) -> Opened:
     """
     data, model = await asyncio.to_thread(_read, path)
     texts = [each.name for each in (*model.graph.inputs, *model.graph.outputs) if each.kind == TEXTS]
-    if not texts and (options.engine != "onnxruntime" or device.backend == "cpu"):
-        return await opened_plan(device, path, data, model, options)
+    if not texts and (options.engine != "onnxruntime" or device.backend in ("cpu", "cuda")):
+        try:
+            return await opened_plan(device, path, data, model, options)
+        except BackendUnavailable:
+            if options.engine != "onnxruntime" or device.backend == "cpu":
+                raise
     if options.engine == "callboard":
         raise ValueError(f"{path}: {texts[0]} has texts, which only ONNX Runtime takes; leave engine out")
     return await _opened_session(device, path, options)
@@ -206,7 +212,7 @@ async def onnx_version(
         try:
             if (now.file.inputs, now.file.outputs) != (file.inputs, file.outputs):
                 raise ValueError(f"{path} has other inputs or outputs than when it was loaded first")
-            joined = Joined(now.run, file.inputs, file.outputs, path.name)
+            joined = Joined(now.run, file.inputs, file.outputs, path.name, max_batch)
             if max_batch > 1:
                 await joined.probe()
         except BaseException:  # cancelled, too: nothing else would stop it
@@ -241,6 +247,7 @@ async def onnx_replicas(
     max_queue: int,
 ) -> tuple[cb.ModelVersion, OnnxFile]:
     """As :func:`onnx_version`; on several devices, as a pool with a replica on each."""
+    check_whole(1, max_batch=max_batch, max_queue=max_queue)
     if isinstance(device, cb.Device):
         return await onnx_version(device, path, options, max_batch=max_batch, max_queue=max_queue)
     devices = list(device)

@@ -11,12 +11,14 @@ from typing import Any
 from callboard.events.names import check_name
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.patterns.batching.server import DynamicBatchingServer
+from callboard.patterns.contract.checks import check_whole
 from callboard.patterns.fairshare.server import FairShareScheduler
 from callboard.patterns.fairshare.settings import Tenant
 from callboard.patterns.hotswap.server import ModelHotSwapServer
 from callboard.patterns.hotswap.versions import ModelVersion
 from callboard.patterns.requests.fitting import check_function
-from callboard.patterns.requests.needs import Need, needs_of
+from callboard.patterns.requests.needs import Need, limit_runs, needs_of
+from callboard.patterns.requests.runs import RunLimit
 from callboard.patterns.requests.server import RequestServer
 from callboard.serve.calls import CallServer
 from callboard.serve.errors import BadRequest
@@ -161,6 +163,7 @@ def server_of(
     *,
     arguments: int = 1,
     idempotent: bool = True,
+    run_limit: float | None = None,
     **fair: Any,
 ) -> Chain:
     """The server itself, one that calls the function, or one of versions; behind fair sharing if there are tenants.
@@ -173,6 +176,7 @@ def server_of(
         tenants: Weights or settings of tenants; None for no fair sharing.
         arguments: Arguments that a function gets; 0 is refused elsewhere.
         idempotent: A function may run again for the same request.
+        run_limit: Seconds of a run at most; None: no bound.
         fair: Further arguments of ``FairShareScheduler``.
 
     Raises:
@@ -180,11 +184,14 @@ def server_of(
         ValueError, TypeError: Raised by the constructors of the servers.
     """
     check_name("a model", name)
+    check_whole(1, concurrency=concurrency, max_queue=max_queue)
     if arguments and not isinstance(model, RequestServer | ModelVersion):
         try:
             check_function(model, arguments)
         except TypeError as e:
             raise TypeError(f"model {name!r}: {e}") from None
+
+    limit = None if run_limit is None else RunLimit(run_limit, name)
 
     def make() -> list[Server]:
         server: Server
@@ -199,6 +206,10 @@ def server_of(
         else:
             calls = CallServer(model, concurrency=concurrency, max_queue=max_queue, idempotent=idempotent, name=name)
             server, at_once = calls, concurrency
+        if limit is not None and isinstance(server, ModelHotSwapServer) and not server.started:
+            server.limit_runs(limit)
+        elif limit is not None:
+            limit_runs(server, limit)
         if tenants is None:
             return [server]
         if isinstance(server, SequenceBatchingServer):

@@ -19,7 +19,7 @@ from callboard.serve.errors import BadModelResult, BadRequest
 from callboard.serve.models import TOKENS, Model, RequestNote, on_host
 from callboard.serve.tensors import Array, Tensor
 
-__all__ = ["EmbeddingModel"]
+__all__ = ["EmbeddingModel", "words"]
 
 LONG = 64 * 1024
 """Tokenise in a thread above this many characters of a request's texts."""
@@ -176,3 +176,8 @@ class EmbeddingModel(Model):
             return np.asarray(await on_host(await self._submit(item, tenant, left, priority, waited)))
 
         return [await row(items[0])] if len(items) == 1 else await as_room_comes(row, items)
+
+
+def words(text: Any) -> int:
+    """The number of words of a text, or of tokens in a list."""
+    return len(text.split()) if isinstance(text, str) else len(text)

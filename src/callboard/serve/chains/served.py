@@ -19,6 +19,10 @@ from callboard.telemetry.install import observe
 
 __all__ = ["Served"]
 
+SERVED: Mapping[str, Any] = {"isolation": "process", "on_exhausted": "half_open", "abandoned_after": 60.0}
+"""Defaults of the devices that a lifespan opens: what crashes or hangs in them does not end the server, and they come
+back."""
+
 
 class Served(Handle):
     """Base of :class:`App`: finds a model by name and version, and exchanges versions.
@@ -37,12 +41,12 @@ class Served(Handle):
         self._systems: list[System] = []
 
     @contextmanager
-    def _opening(self, settings: Mapping[str, Any]) -> Iterator[None]:
-        """Devices that are opened in the block have these defaults, and are known to :meth:`_hurry`.
+    def _opening(self) -> Iterator[None]:
+        """Devices that are opened in the block have the defaults :data:`SERVED`, and are known to :meth:`_hurry`.
 
         Telemetry of their systems is on if there is a page for it.
         """
-        set_before, listed_before = defaults.set(settings), started.set(self._systems)
+        set_before, listed_before = defaults.set(SERVED), started.set(self._systems)
         try:
             yield
         finally:

@@ -131,6 +131,7 @@ class WithRoutes(Served):
         max_queue: int = 1024,
         tenants: Tenants | None = None,
         idempotent: bool = True,
+        run_limit: float | None = None,
     ) -> None:
         """Serve a model at a route of its own: ``POST path``, with JSON of the application's types.
 
@@ -157,7 +158,7 @@ class WithRoutes(Served):
             stream: The response is the parts that ``stream`` of the server yields, as server-sent events.
             name: Name of the model, for metrics and for the URLs of ``/v2/models``; None: the path without the slash
                 at its beginning.
-            version, device, concurrency, max_queue, tenants, idempotent: See :meth:`App.add_model`.
+            version, device, concurrency, max_queue, tenants, idempotent, run_limit: See :meth:`App.add_model`.
 
         Raises:
             ValueError: The path or the name is taken, or cannot be one; an argument is out of range.
@@ -183,7 +184,7 @@ class WithRoutes(Served):
         streams = stream or any(inspect.isasyncgenfunction(_called(each)[0]) for each in given.values())
 
         def make(version: str, model: Any) -> Model:
-            chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent)
+            chain = server_of(model, name, concurrency, max_queue, tenants, idempotent=idempotent, run_limit=run_limit)
             return TypedModel(name, version, chain, device, path, *kinds, streams)
 
         self._check_new(name)

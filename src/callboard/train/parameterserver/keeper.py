@@ -8,6 +8,7 @@ from typing import Any
 from callboard.actors.props import Props
 from callboard.core.errors import ContextLost, Unrecoverable
 from callboard.device.client.handle import Device
+from callboard.device.client.residents.ref import ResidentRef
 from callboard.train.kinds import Optimizer
 from callboard.train.parameterserver.layout import Part, Piece
 from callboard.train.parameterserver.shard import Shard
@@ -41,13 +42,16 @@ class Keeper:
         self, pieces: list[Piece], optimizer: Optimizer, arrays: list[Any], devices: Sequence[Device], every: int
     ) -> None:
         self.losses = 0
-        self._props = Props(Shard, pieces, optimizer)
+        self._what = pieces, optimizer
         self._devices = list(devices)
         self._every = every
         self._kept: State | list[Any] = arrays
         self._since: list[tuple[int, list[Part], Rates]] = []
         self._is_ahead = False
-        self._shard = self._devices[0].actor_of(self._props)
+        self._shard = self._started(self._devices[0])
+
+    def _started(self, device: Device) -> ResidentRef[Shard]:
+        return device.actor_of(Props(Shard, *self._what, device.generation))
 
     async def start(self) -> None:
         """Give the shard its weights."""
@@ -139,4 +143,4 @@ class Keeper:
             raise error
         lost = self._devices.pop(0)
         _log.warning("a shard of the weights moves to %s: %s has stopped", self._devices[0].name, lost.name)
-        self._shard = self._devices[0].actor_of(self._props)
+        self._shard = self._started(self._devices[0])

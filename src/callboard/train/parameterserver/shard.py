@@ -7,6 +7,7 @@ from callboard.device.protocol.residents.actor import HostContext, ResidentActor
 from callboard.train.kinds import Optimizer, optimizer_of
 from callboard.train.parameterserver.layout import Piece
 from callboard.train.replicas.rates import Groups, Rates
+from callboard.train.running.firstsetup import SUPERVISION, FirstSetup
 from callboard.train.states import State, pack, unpack
 
 __all__ = ["Shard"]
@@ -21,11 +22,15 @@ class Shard(ResidentActor):
     Args:
         pieces: Shapes of the weights.
         optimizer: See :class:`.OptimizerKind`.
+        born: See :class:`.FirstSetup`.
     """
 
-    def __init__(self, pieces: list[Piece], optimizer: Optimizer) -> None:
+    supervision = SUPERVISION
+
+    def __init__(self, pieces: list[Piece], optimizer: Optimizer, born: int = 0) -> None:
         self._pieces = pieces
         self._kind = optimizer
+        self._first = FirstSetup(born)
 
     def prepare(self) -> None:
         importlib.import_module("torch")  # in advance, in the standby, too
@@ -40,7 +45,8 @@ class Shard(ResidentActor):
             torch.nn.Parameter(torch.zeros(piece.shape, dtype=getattr(torch, piece.dtype), device=self._device))
             for piece in self._pieces
         ]
-        self._optimizer = optimizer_of(self._kind, self._weights)
+        with self._first.setting_up(ctx):
+            self._optimizer = optimizer_of(self._kind, self._weights)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
         self._groups = Groups.of(self._optimizer)
         self._version = -1

@@ -9,7 +9,7 @@ from typing import Any
 from callboard.actors.props import Props
 from callboard.core.ref import GpuRef
 from callboard.device.client.handle import Device
-from callboard.train.batches import Batch
+from callboard.train.batches import Batch, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import share_of
 from callboard.train.pipeline.messages import Assigned, Described, Finished
@@ -49,6 +49,7 @@ class Crew(Participants[Worker]):
         self._assigned = assigned
         self._plan = plan
         self._stages: list[Described] = []
+        self._adds_up = False  # the divisor, as far as it was seen
 
     def use(self, job: Job) -> None:
         self._assigned = replace(self._assigned, job=job)
@@ -69,7 +70,8 @@ class Crew(Participants[Worker]):
             models = [model if at in own else None for at, model in enumerate(models)]
         device = self.devices[rank]
         in_host_memory = device.backend == "cpu" and device.isolation == "process"
-        return replace(self._assigned, models=models, stages=own, in_host_memory=in_host_memory)
+        job = replace(self._assigned.job, born=device.generation)
+        return replace(self._assigned, job=job, models=models, stages=own, in_host_memory=in_host_memory)
 
     async def _at_one(self, kept: Kept | None) -> Update:
         if not self._stages:
@@ -114,6 +116,7 @@ class Crew(Participants[Worker]):
     async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         try:
             micros = self._cut(batch)
+            self._check_divisor(batch, micros)
             finished = await self._passed(number, micros)
             loss = share_of(sum(one.loss for one in finished), sum(one.weight for one in micros))
             self.micros = tuple(one.micros for one in finished)
@@ -134,6 +137,12 @@ class Crew(Participants[Worker]):
     async def flops(self, batch: Batch) -> float:
         first = self._cut(batch)[:1]
         return sum(one.flops for one in await self._passed(0, first, count=True)) / first[0].rows
+
+    def _check_divisor(self, batch: Batch, micros: list[MicroBatch]) -> None:
+        job = self._assigned.job
+        if job.divisor is not None and self._plan.trim is None and not self._adds_up:
+            rows = rows_of(batch)
+            self._adds_up = job.adds_up(job.weight_of(batch, rows), rows, [(one.weight, one.rows) for one in micros])
 
     def _cut(self, batch: Batch) -> list[MicroBatch]:
         ports = [stage.ports for stage in self._stages]

@@ -62,6 +62,7 @@ def split(model: Any, at: int | Sequence[str]) -> tuple[list[StageModule], list[
         entry = ports_of(modules[0]).inputs
     else:
         stages, entry = _traced(model, at)
+    _complete(stages, model)
     _refuse_shared(stages)
     return stages, entry
 
@@ -219,6 +220,34 @@ def _weights(model: Any, nodes: list[Any]) -> list[int]:
         counts.append(sum(one.numel() for one in used if id(one) not in seen))
         seen |= {id(one) for one in used}
     return counts
+
+
+def _complete(stages: Sequence[StageModule], model: Any) -> None:
+    """Give parameters and buffers that no call uses to a stage, so that the names of all stages are those of the model.
+
+    Those that are also used under another name go to the stage that uses them, others to the first one.
+    """
+    own = [dict([*one.module.named_parameters(), *one.module.named_buffers()]) for one in stages]
+    names = {name for stage in stages for name in stage.module.state_dict()}
+    values = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+    for name in model.state_dict():
+        value = values.get(name)
+        if name not in names and value is not None:
+            used = (at for at, each in enumerate(own) if any(one is value for one in each.values()))
+            _give(stages[next(used, 0)].module, name, value)
+
+
+def _give(module: Any, name: str, value: Any) -> None:
+    """Register a parameter or a buffer under a name with dots."""
+    import torch
+
+    *path, last = name.split(".")
+    for part in path:
+        if not hasattr(module, part):
+            module.add_module(part, torch.nn.Module())
+        module = getattr(module, part)
+    register = module.register_parameter if isinstance(value, torch.nn.Parameter) else module.register_buffer
+    register(last, value)
 
 
 def _refuse_shared(stages: Sequence[StageModule]) -> None:

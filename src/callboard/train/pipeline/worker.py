@@ -23,6 +23,7 @@ from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.replica import Update
 from callboard.train.replicas.trained import into_training
+from callboard.train.running.firstsetup import SUPERVISION, FirstSetup
 from callboard.train.states import State, pack
 
 __all__ = ["Worker"]
@@ -32,28 +33,32 @@ class Worker(ResidentActor):
     """The stages of one device. A new instance, also after a loss, has the weights that the model was built with."""
 
     max_in_flight = 100_000
+    supervision = SUPERVISION
 
     def __init__(self, assigned: Assigned) -> None:
         self._assigned = assigned
+        self._first = FirstSetup(assigned.job.born)
 
     def prepare(self) -> None:
-        self._torch = torch = importlib.import_module("torch")
-        job = self._assigned.job
-        if job.threads is not None:
-            torch.set_num_threads(job.threads)
-        if job.deterministic:
-            torch.use_deterministic_algorithms(True)
-        if self._assigned.splits:
-            importlib.import_module(NEEDS)
-        self._parts, self._entry = self._built()
+        with self._first.preparing():
+            self._torch = torch = importlib.import_module("torch")
+            job = self._assigned.job
+            if job.threads is not None:
+                torch.set_num_threads(job.threads)
+            if job.deterministic:
+                torch.use_deterministic_algorithms(True)
+            if self._assigned.splits:
+                importlib.import_module(NEEDS)
+            self._parts, self._entry = self._built()
 
     def setup(self, ctx: HostContext) -> None:
         job = self._assigned.job
         self._ctx = ctx
         self._device = ctx.torch_device
-        parts, self._parts = self._parts, {}
-        self._stages = {number: Stage(number, part, job, self._device) for number, part in parts.items()}
-        self._loss_of = None if job.loss is None else loss_of(job.loss, self._device)
+        with self._first.setting_up(ctx):
+            parts, self._parts = self._parts, {}
+            self._stages = {number: Stage(number, part, job, self._device) for number, part in parts.items()}
+            self._loss_of = None if job.loss is None else loss_of(job.loss, self._device)
         self._done = Update(-1)
         self._open = False
         self._metrics: bytes | None = None

@@ -1,7 +1,8 @@
 """``Members``: the devices of a trainer, a replica beside each, brought to one state after a loss."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -11,7 +12,7 @@ from callboard.device.client.handle import Device
 from callboard.kernel.collective.library import JOINING, READY
 from callboard.kernel.collective.messages import Leave
 from callboard.multi_device.worlds.forming import LOOK, end, next_world
-from callboard.train.batches import Batch, part, rows_of, shares
+from callboard.train.batches import Batch, in_micro_batches, part, rows_of, shares
 from callboard.train.job import Job
 from callboard.train.replicas.calls import every, together
 from callboard.train.replicas.measuring import Measures, added
@@ -38,21 +39,24 @@ class Members(Participants[Replica]):
     def __init__(self, make: Callable[[Job], Props[Replica]], job: Job, *, partial: bool = False) -> None:
         super().__init__()
         self._make = make
-        self._props = make(job)
         self._job = job
         self._partial = partial
+        self._adds_up = False  # the divisor, as far as it was seen
         self._number: int | None = None  # of the communicator that they share
 
     def use(self, job: Job) -> None:
-        self._job, self._props = job, self._make(job)
+        self._job = job
 
     async def change(self, devices: Sequence[Device]) -> None:
         self._abort("the devices change")
         known = dict(zip(self.devices, self.actors, strict=True))
         await self._end(replica for device, replica in known.items() if device not in devices)
         self.devices = list(devices)
-        self.actors = [known.get(device) or device.actor_of(self._props) for device in devices]
+        self.actors = [known.get(device) or device.actor_of(self._props(device)) for device in devices]
         self._generations = []
+
+    def _props(self, device: Device) -> Props[Replica]:
+        return self._make(replace(self._job, born=device.generation))
 
     async def close(self) -> None:
         self._abort("the trainer is closed")
@@ -142,11 +146,23 @@ class Members(Participants[Replica]):
 
     def _parts(self, batch: Batch) -> list[Batch]:
         """What each replica computes of a batch."""
-        return [part(batch, share) for share in shares(rows_of(batch), len(self.actors))]
+        return [part(batch, share) for share in self._shares(rows_of(batch))]
+
+    def _shares(self, rows: int) -> list[slice]:
+        """The rows of each replica; those that all have, once."""
+        return shares(rows, len(self.actors))
+
+    def _weights(self, batch: Batch) -> Iterator[tuple[float, int]]:
+        """Weight and samples of each part of a batch that is computed at once."""
+        for share in self._shares(rows_of(batch)):
+            for some, count in in_micro_batches(part(batch, share), self._job.micro_batch_size):
+                yield self._job.weight_of(some, count), count
 
     async def take(self, number: int, batch: Batch, rates: Rates) -> Update:
         """Take a step: each replica computes its part, and makes the same update."""
         total, parts = self._job.weight_of(batch, rows_of(batch)), self._parts(batch)
+        if self._job.divisor is not None and not self._adds_up:
+            self._adds_up = self._job.adds_up(total, rows_of(batch), list(self._weights(batch)))
         before, self.begun = self.begun, max(self.begun, number)
         pairs = zip(self.actors, parts, strict=True)
         calls = (replica.call(Replica.take, number, total, own, rates) for replica, own in pairs)

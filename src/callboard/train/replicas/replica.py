@@ -13,7 +13,7 @@ import numpy as np
 
 from callboard.core.errors import ContextLost
 from callboard.device.protocol.residents.actor import HostContext, ResidentActor
-from callboard.train.batches import Batch, copied, part, rows_of
+from callboard.train.batches import Batch, copied, in_micro_batches, rows_of
 from callboard.train.job import Job
 from callboard.train.kinds import loss_in, loss_of, optimizer_of, share_of
 from callboard.train.replicas.buckets import Buckets
@@ -24,6 +24,7 @@ from callboard.train.replicas.rates import Groups, Rates
 from callboard.train.replicas.reducer import Reducer
 from callboard.train.replicas.rehearsal import rehearse
 from callboard.train.replicas.trained import Trained
+from callboard.train.running.firstsetup import SUPERVISION, FirstSetup
 from callboard.train.states import State, pack, unpack
 
 if TYPE_CHECKING:
@@ -71,23 +72,28 @@ class Replica(ResidentActor):
     is the same on all of them.
     """
 
+    supervision = SUPERVISION
+
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._first = FirstSetup(job.born)
 
     def prepare(self) -> None:
-        self._torch = torch = importlib.import_module("torch")
-        job = self._job
-        if job.threads is not None:
-            torch.set_num_threads(job.threads)
-        if job.deterministic:
-            torch.use_deterministic_algorithms(True)
-        self._whole = self._built()
+        with self._first.preparing():
+            self._torch = torch = importlib.import_module("torch")
+            job = self._job
+            if job.threads is not None:
+                torch.set_num_threads(job.threads)
+            if job.deterministic:
+                torch.use_deterministic_algorithms(True)
+            self._whole = self._built()
 
     def setup(self, ctx: HostContext) -> None:
-        self._enter(ctx, ctx.device.beside())
-        model, self._whole = self._whole, None
-        self._use(model)
-        self._reducer = Reducer(self._parameters, self._exchange)
+        with self._first.setting_up(ctx):
+            self._enter(ctx, ctx.device.beside())
+            model, self._whole = self._whole, None
+            self._use(model)
+            self._reducer = Reducer(self._parameters, self._exchange)
 
     def _enter(self, ctx: HostContext, exchanging: "LocalDevice") -> None:
         self._ctx = ctx
@@ -208,10 +214,7 @@ class Replica(ResidentActor):
         return float(loss)
 
     def _micro_batches(self, batch: Batch) -> Iterator[tuple[Batch, int]]:
-        rows = rows_of(batch)
-        size = self._job.micro_batch_size or max(1, rows)
-        for start in range(0, rows, size):
-            yield part(batch, slice(start, start + size)), min(size, rows - start)
+        return in_micro_batches(batch, self._job.micro_batch_size)
 
     def _autocast(self) -> Any:
         return self._torch.autocast(self._device.type, self._torch.bfloat16, enabled=self._job.precision == "bf16")

@@ -74,7 +74,7 @@ def _cut_other(name: str, module: Any, flow: Flow, cutting: Cutting, cut_row: Cu
     before = module.forward
 
     def forward(x: Any, *args: Any, **kwargs: Any) -> Any:
-        whole = flow.whole(x)
+        whole = flow.whole(x, name)
         flow.open_features(name, wide)
         return before(whole, *args, **kwargs)
 
@@ -107,7 +107,7 @@ def _cut_multihead(name: str, module: Any, flow: Flow, cutting: Cutting, cut_row
         given = [x if module.batch_first else x.transpose(0, 1) for x in (query, key, value)]
         if query is key is value:
             given = [given[0]] * 3
-        given = [flow.whole(x) for x in given]
+        given = [flow.whole(x, name) for x in given]
         flow.open_features(f"{name}.in_proj", module.out_proj.in_features)
         heads = share.stop - share.start
         projected = _projections(module, given, heads)

@@ -48,14 +48,16 @@ class Flow:
     Attributes:
         features: Name and whole width of the module whose output is cut by features; None: nothing is.
         classes: How the classes are cut, if the model's output is.
+        vocabulary: Name of the module that gives them.
     """
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.features: tuple[str, int] | None = None
         self.classes: Cut | None = None
+        self.vocabulary = ""
         self._length: int | None = None  # of the whole sequence, once it is cut
-        self._tokens_open = False  # what the last module gave is cut by tokens
+        self._tokens_open = ""  # the module whose output is cut by tokens
         self._gathered = False  # the columns that are open had a cut sequence
         self._opened: Any = None
         self._whole_random: Any = None
@@ -64,7 +66,7 @@ class Flow:
         """A forward pass begins."""
         self._whole_random = None
         self.features = self._length = self._opened = None
-        self._gathered = self._tokens_open = False
+        self._gathered, self._tokens_open = False, ""
 
     def check_end(self) -> None:
         """The model has returned its outputs.
@@ -75,7 +77,10 @@ class Flow:
         if self.features is not None:
             raise ValueError(open_columns(self.features[0]))
         if self._tokens_open:
-            raise ValueError("the model's output is cut by tokens; plan its last layer as 'gathered' or 'vocabulary'")
+            raise ValueError(
+                f"the model's output is cut by tokens, as that of {self._tokens_open!r} is; plan its last layer as "
+                "'gathered' or 'vocabulary'"
+            )
 
     @contextlib.contextmanager
     def checked(self) -> Iterator[None]:
@@ -95,13 +100,13 @@ class Flow:
 
     # -- borders -------------------------------------------------------------------------------------------------------
 
-    def whole(self, x: Any) -> Any:
-        """In front of columns: all tokens; the gradient is the sum over all shards."""
+    def whole(self, x: Any, name: str) -> Any:
+        """In front of the columns of this module: all tokens; the gradient is the sum over all shards."""
         if self._opened is not None and self._opened[0] is x:  # query, key and value of one input: one sum
             return self._opened[1]
         one = self.exchange
-        self._gathered = self._is_cut(x)
-        self._tokens_open = False
+        self._gathered = self._is_cut(x, name)
+        self._tokens_open = ""
         if self._gathered:
             parts = self._parts()
             opened = _cross(
@@ -112,15 +117,18 @@ class Flow:
         self._opened = x, opened
         return opened
 
-    def together(self, x: Any, bias: Any) -> Any:
-        """Behind a row: the sum of all shards, of this shard's tokens if they were cut in front of the columns."""
+    def together(self, x: Any, bias: Any, name: str) -> Any:
+        """Behind the row of this module: the sum of all shards.
+
+        Of this shard's tokens, if they were cut in front of the columns.
+        """
         one, self._opened = self.exchange, None
         if self._gathered:
             parts = self._parts()
             y = _cross(
                 x, lambda z: one.reduce_scatter(z, SEQUENCE, parts), lambda g: one.all_gather(g, SEQUENCE, parts)
             )
-            self._tokens_open = True
+            self._tokens_open = name
             bias = None if bias is None else self.shared(bias)
         else:
             y = self.sum(x)
@@ -162,16 +170,22 @@ class Flow:
         self.features = None
         self._end_random()
 
-    def scatter(self, x: Any) -> Any:
-        """Cut by tokens from here on, if there are enough."""
+    def scatter(self, x: Any, name: str) -> Any:
+        """The output of this module is cut by tokens from here on, if there are enough.
+
+        Raises:
+            TypeError: It is no tensor.
+        """
+        if not hasattr(x, "ndim"):
+            raise TypeError(f"plan: {name!r} gives a {type(x).__name__}; 'scatter' is for modules that give one tensor")
         if self._length is not None or x.ndim < 3 or x.shape[SEQUENCE] < self.exchange.size:
             return x
-        self._length, self._tokens_open = x.shape[SEQUENCE], True
+        self._length, self._tokens_open = x.shape[SEQUENCE], name
         return self.own(x, SEQUENCE)
 
-    def of_tokens(self, x: Any, module: Any, function: Callable[[Any], Any]) -> Any:
+    def of_tokens(self, x: Any, name: str, module: Any, function: Callable[[Any], Any]) -> Any:
         """The function of a module for single tokens, each shard for its own; whole again if it was."""
-        cut = self._is_cut(x)
+        cut = self._is_cut(x, name)
         if not cut and (x.ndim < 3 or x.shape[SEQUENCE] < self.exchange.size):
             return function(x)
         parameters = dict(module._parameters)
@@ -184,8 +198,8 @@ class Flow:
         self._end_random()
         return y if cut else self.joined(y, SEQUENCE, x.shape[SEQUENCE])
 
-    def _is_cut(self, x: Any) -> bool:
-        """Its tokens are those of this shard.
+    def _is_cut(self, x: Any, name: str) -> bool:
+        """The tokens of what this module gets are those of this shard.
 
         Raises:
             ValueError: It cannot be told: the axis of the tokens is another one.
@@ -195,7 +209,7 @@ class Flow:
         if x.ndim >= 3 and x.shape[SEQUENCE] in (self._parts()[self.exchange.rank], self._length):
             return bool(x.shape[SEQUENCE] != self._length)
         raise ValueError(
-            f"a planned module gets a tensor of shape {list(x.shape)} behind 'scatter'; tensors must have the shape "
+            f"plan: {name!r} gets a tensor of shape {list(x.shape)} behind 'scatter'; tensors must have the shape "
             f"[batch, tokens, features] there, with {self._length} tokens in all"
         )
 

@@ -52,7 +52,7 @@ def _column(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:
     _cut_outputs(name, module, cutting)
 
     def forward(x: Any) -> Any:
-        y = functional.linear(flow.whole(x), module.weight, module.bias)
+        y = functional.linear(flow.whole(x, name), module.weight, module.bias)
         flow.open_features(name, width)
         return y
 
@@ -67,7 +67,7 @@ def _gathered(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:
     _cut_outputs(name, module, cutting)
 
     def forward(x: Any) -> Any:
-        y = functional.linear(flow.whole(x), module.weight, module.bias)
+        y = functional.linear(flow.whole(x, name), module.weight, module.bias)
         return flow.joined(y, -1, width)
 
     module.forward = forward
@@ -75,7 +75,7 @@ def _gathered(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:
 
 def _vocabulary(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:
     _column(name, module, flow, cutting)
-    flow.classes = even(0, module.out_features, cutting.size)
+    flow.classes, flow.vocabulary = even(0, module.out_features, cutting.size), name
 
 
 def _cut_outputs(name: str, module: Any, cutting: Cutting) -> None:
@@ -108,7 +108,7 @@ def cut_row(name: str, module: Any, flow: Flow, cutting: Cutting, cut: Cut) -> N
                 f"{name!r} is a 'row' of {width} features, and the 'column' {other!r} in front of it gives {wide}; the "
                 "two are cut at the same places only if these are equal (split a layer that is two in one)"
             )
-        return flow.together(functional.linear(x, module.weight), module.bias)
+        return flow.together(functional.linear(x, module.weight), module.bias, name)
 
     module.forward = forward
 
@@ -151,12 +151,12 @@ def _sequence(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:
             f"plan: {name!r} normalises over {module.normalized_shape}; 'sequence' needs the last axis only"
         )
     before = module.forward
-    module.forward = lambda x: flow.of_tokens(x, module, before)
+    module.forward = lambda x: flow.of_tokens(x, name, module, before)
 
 
 def _scatter(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:
     before = module.forward
-    module.forward = lambda *args, **kwargs: flow.scatter(before(*args, **kwargs))
+    module.forward = lambda *args, **kwargs: flow.scatter(before(*args, **kwargs), name)
 
 
 def _heads(name: str, module: Any, flow: Flow, cutting: Cutting) -> None:

@@ -31,8 +31,9 @@ def loss_of_cut(kind: Loss, flow: Flow, device: Any) -> Callable[[Any, Any], Any
 
         if logits.ndim < 2 or logits.shape[1] != stop - start:
             raise ValueError(
-                f"the model's output has the shape {list(logits.shape)}; behind a 'vocabulary' layer, its second axis "
-                f"has the classes (here {stop - start} of {classes} on this device)"
+                f"the model's output has the shape {list(logits.shape)}; behind the 'vocabulary' layer "
+                f"{flow.vocabulary!r}, its second axis has the classes (here {stop - start} of {classes} on this "
+                "device)"
             )
         scores = logits.movedim(1, -1).flatten(0, -2)
         scores = scores if scores.dtype == torch.float64 else scores.float()

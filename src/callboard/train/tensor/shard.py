@@ -57,8 +57,9 @@ class TensorShard(Replica):
             importlib.import_module(f"callboard.train.tensor.{name}")
 
     def setup(self, ctx: HostContext) -> None:
-        self._enter(ctx, ctx.device)
         self._entered: tuple[int, int] | None = None
+        with self._first.setting_up(ctx):
+            self._enter(ctx, ctx.device)
 
     # -- among the others ----------------------------------------------------------------------------------------------
 

@@ -57,6 +57,9 @@ class Shards(Members):
     def _parts(self, batch: Batch) -> list[Batch]:
         return [batch] * len(self.actors)
 
+    def _shares(self, rows: int) -> list[slice]:
+        return [slice(0, rows)]
+
     def _sum(self, parts: list[Measures]) -> Measures:
         return parts[0]
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from host_backend import HostSession
 
@@ -12,7 +13,7 @@ from callboard.backends.cuda.cutlass.choosing import Candidate, fastest
 from callboard.backends.cuda.cutlass.grouped_text import GroupedCall
 from callboard.backends.cuda.cutlass.products import gemm
 from callboard.backends.cuda.cutlass.templates import Call
-from callboard.backends.cuda.cutlass.tilings import tilings_of, tilings_of_groups
+from callboard.backends.cuda.cutlass.tilings import SHARED, WIDE, tilings_of_groups
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import LibraryError, OutOfMemory
@@ -21,14 +22,14 @@ from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import Explain, Gemm, GroupedGemm
 
 Tree = cb.EpilogueVisitorTree
-WIDE = tilings_of(2)
 
 
 class Templates:
     """Templates that do nothing and take a time.
 
     Attributes:
-        took: Milliseconds of a launch by the name of a tiling; only these are compiled. A product by cuBLASLt takes 1.
+        took: Milliseconds of a launch by the name of a tiling; only these are compiled. A product by cuBLASLt takes 1,
+            a launch with splits as much less.
         refusing: Names of those that fail at their launch.
         launched: The names, in order, with the extents.
         compiled: Those that were not there before.
@@ -43,7 +44,9 @@ class Templates:
 
     def name_in(self, text: str) -> str:
         (found,) = {
-            str(one) for one in (*WIDE, *tilings_of_groups(1024, 1, 512), *tilings_of_groups(1, 1, 1)) if _is(one, text)
+            str(one)
+            for one in (*WIDE, SHARED, *tilings_of_groups(1024, 1, 512), *tilings_of_groups(1, 1, 1))
+            if _is(one, text)
         }
         return found
 
@@ -70,7 +73,7 @@ class Templates:
             assert self._driver.on_device(scratch, 64)
             assert all(self._driver.on_device(at, 2) for at in (given.a, given.b, given.out))
             self._driver.streams.add(stream)
-            self._driver.clock += self.took.get(name, 1.0)
+            self._driver.clock += self.took.get(name, 1.0) / max(getattr(given, "splits", 0), 1)
             return 5 if name in self.refusing else 0
 
         return type("Loaded", (), {"callboard_workspace": callboard_workspace, "callboard_launch": callboard_launch})
@@ -180,6 +183,18 @@ def test_cutlass_compiles_one_template_and_measures_those_that_are_there(
     assert "cublaslt" in served(library, message(engine="vendor"))
 
 
+def test_splits_of_one_binary_are_measured(library: CudaCutlass, templates: Templates) -> None:
+    op = Gemm(a=array(64, 4096), b=array(4096, 64), engine="cutlass")
+    assert served(library, op).startswith(f"cutlass: one launch, {SHARED._replace(splits=4)}")
+    assert templates.compiled == [str(SHARED)]
+    templates.took = {str(SHARED): 1.0, str(WIDE[0]): 0.5}
+    assert served(library, op) == (
+        f"cutlass: one launch, {SHARED._replace(splits=4)}; measured as the fastest of 3 engines"
+    )
+    templates.took = {str(SHARED): 1.0, str(WIDE[0]): 0.5, str(WIDE[1]): 0.125}
+    assert served(library, op).startswith(f"cutlass: one launch, {WIDE[1]};")
+
+
 def test_explain_names_the_engine(library: CudaCutlass, templates: Templates) -> None:
     templates.took = {str(WIDE[1]): 0.5}
     fields = {name: getattr(message(), name) for name in Gemm.__struct_fields__}
@@ -195,6 +210,28 @@ def test_groups_are_measured_with_groups_of_different_sizes(library: CudaCutlass
     assert plan.executed_by.endswith(f"{many[1]}; measured as the fastest of 2 engines")
     assert {extents for _, extents in templates.launched} == {(1024, 512, 64)}
     plan.close()
+
+
+def test_groups_with_arrays_are_measured_in_one_launch_and_in_steps(library: CudaCutlass, templates: Templates) -> None:
+    """The plain kernel is no candidate: it would take seconds where a template takes a millisecond."""
+    many = tilings_of_groups(1024, 2, 512)
+    factors = {"a": array(1024, 64), "b": array(2, 64, 512), "offsets": Placeholder(layout_of(DTYPES["i32"], (3,)))}
+    op = GroupedGemm(**factors, epilogue=Tree().bias().nodes, inputs=(array(2, 512),))
+    assert served_groups(library, op).startswith("custom kernel: the grouped product, then 1 launches")
+    templates.took = {str(many[0]): 2.0, str(many[1]): 1.0}
+    says = f"cutlass: the grouped product and its epilogue, {many[1]}; measured as the fastest of 4 engines"
+    assert served_groups(library, op) == says
+    assert "custom kernel" in served_groups(library, msgspec.structs.replace(op, engine="vendor"))
+    gaps = Placeholder(layout_of(DTYPES["bf16"], (2, 512), (1024, 2)))
+    told = served_groups(library, msgspec.structs.replace(op, inputs=(gaps,)))
+    assert told.startswith(f"cutlass: the grouped product, {many[1]}, then 1 launches of a generated epilogue")
+    assert told.endswith("measured as the fastest of 2 engines")
+
+
+def served_groups(library: CudaCutlass, op: GroupedGemm) -> str:
+    plan = library.prepare(op)
+    plan.close()
+    return str(plan.executed_by)
 
 
 def test_without_memory_for_operands_the_first_serves_and_nothing_is_kept(

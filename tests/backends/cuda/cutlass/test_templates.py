@@ -12,15 +12,18 @@ import pytest
 import callboard as cb
 from callboard.backends.cuda import compiling
 from callboard.backends.cuda.cutlass import nvcc
+from callboard.backends.cuda.cutlass.rules import refuses
 from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
+from callboard.backends.cuda.cutlass.templates.call import FIELDS
+from callboard.backends.cuda.cutlass.templates.scales import scale_step, scales_of
 from callboard.backends.cuda.cutlass.text import epilogue_text
-from callboard.backends.cuda.cutlass.tilings import Tiling, tilings_of
+from callboard.backends.cuda.cutlass.tilings import WIDE, Tiling, tilings_of
 from callboard.backends.cuda.kernelcache import KernelCache
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import BackendUnavailable, LibraryError
 from callboard.core.layout import layout_of
 from callboard.core.operand import Placeholder
-from callboard.kernel.cutlass import Gemm
+from callboard.kernel.cutlass import Explain, Gemm
 from callboard.kernel.cutlass.epilogue import QUANTIZED, UNARY
 
 Tree = cb.EpilogueVisitorTree
@@ -30,10 +33,14 @@ def array(dtype: str, *shape: int) -> Placeholder:
     return Placeholder(layout_of(DTYPES[dtype], shape))
 
 
+def turned(dtype: str, *shape: int) -> Placeholder:
+    return Placeholder(layout_of(DTYPES[dtype], shape, (1, shape[0])))
+
+
 def message(tree: Any = None, *inputs: Placeholder, dtype: str = "f16", n: int = 512, **settings: Any) -> Gemm:
     nodes = () if tree is None else tree.nodes
-    factors = {"a": array(dtype, 256, 128), "b": array(dtype, 128, n)}
-    return Gemm(**factors, epilogue=nodes, inputs=inputs, engine="cutlass", **settings)
+    factors = {"a": array(dtype, 256, 128), "b": array(dtype, 128, n)} | settings
+    return Gemm(**factors, epilogue=nodes, inputs=inputs, engine="cutlass")
 
 
 WHOLE = message(
@@ -47,7 +54,31 @@ WHOLE = message(
 )
 
 
-FIRST = tilings_of(2)[0]
+def blocks(rows: int, columns: int) -> dict[str, Placeholder]:
+    """Factors of fp8, and scales of so many rows of ``a`` and columns of ``b``."""
+    shapes = (256 // rows, 2), (2, 256 // columns)
+    scales = {f"scale_{name}": array("f32", *shape) for name, shape in zip("ab", shapes, strict=True)}
+    return {"a": array("f8_e4m3", 256, 256), "b": turned("f8_e4m3", 256, 256), **scales}
+
+
+NARROW: dict[str, Gemm] = {
+    "fp8, blocks": message(Tree().bias(), array("f32", 256), **blocks(1, 128)),
+    "fp8, blocks of a": message(**blocks(128, 1)),
+    "fp8, rows and columns": message(
+        a=array("f8_e4m3", 256, 256),
+        b=turned("f8_e4m3", 256, 256),
+        scale_a=array("f32", 256),
+        scale_b=array("f32", 256),
+    ),
+    "tf32": message(a=array("f32", 256, 256), b=turned("f32", 256, 256), tf32=True),
+    "i8": message(a=array("i8", 256, 256), b=turned("i8", 256, 256)),
+    "i8, rounded": message(Tree().scale(0.5).quantize("i8"), a=array("i8", 256, 256), b=turned("i8", 256, 256)),
+    "bf16, shared": message(a=array("bf16", 256, 16384), b=array("bf16", 16384, 256)),
+}
+"""A product for each kind of factors."""
+
+
+FIRST = WIDE[0]
 ODD = layout_of(DTYPES["f16"], (256, 512), (516, 1))
 
 
@@ -84,8 +115,7 @@ def test_extents_are_no_part_of_the_text() -> None:
 
 
 def test_every_tiling_has_a_text_of_its_own_and_its_order_of_tiles_is_no_part() -> None:
-    tilings = tilings_of(2)
-    assert len({text_of(message(), tiling) for tiling in tilings}) == len(tilings)
+    assert len({text_of(message(), tiling) for tiling in WIDE}) == len(WIDE)
     assert text_of(message(), FIRST._replace(swizzle=8, raster=2)) == text_of(message())
 
 
@@ -103,6 +133,78 @@ def test_the_first_matrix_of_a_tree_takes_the_place_of_an_addend() -> None:
     assert "Sm90AuxLoad<0, void, double" in wide
 
 
+def first_text(name: str) -> str:
+    """The text of a product of NARROW, with the first of its tilings."""
+    op = NARROW[name]
+    return text_of(op, tilings_of(op, op.problem())[0])
+
+
+@pytest.mark.parametrize(
+    "name, has",
+    [
+        ("fp8, blocks", ("Sm90BlockwiseScaleConfig<", "1, 128, 128, cute::GMMA::Major::MN, cute::GMMA::Major::K>")),
+        ("fp8, blocks", ("CooperativeFP8BlockScaledAccum>", "(const float*)p.scale_b, layout_of_scale_b(p)}")),
+        ("fp8, blocks of a", ("128, 1, 128, cute::GMMA::Major::K, cute::GMMA::Major::MN>",)),
+        (
+            "fp8, rows and columns",
+            ("p.alpha * acc[i] * scale_a[i] * scale_b[i]", "Sm90ColBroadcast<0, TileOfBlock, float"),
+        ),
+        ("tf32", ("using ElementA = float;", "PersistentScheduler")),
+        ("i8", ("16, int32_t, TileOfBlock", "p.alpha == 1.f ? acc[i]", "callboard::Epilogue, ElementD, int32_t,")),
+        ("i8, rounded", ("16, int32_t, TileOfBlock", "callboard::Epilogue, ElementD, float,", "(A)to_i8(")),
+        ("bf16, shared", ("StreamKScheduler", "scheduler.splits = p.splits;")),
+    ],
+)
+def test_factors_have_their_own_text(name: str, has: tuple[str, ...]) -> None:
+    text = first_text(name)
+    for words in has:
+        assert words in text
+    assert ("StreamK" in text) == ("shared" in name)
+    assert ("Blockwise" in text) == ("blocks" in name)
+
+
+def test_few_tiles_with_a_long_inner_axis_are_shared() -> None:
+    """By as many blocks as the GPU runs at once; not where there are tiles enough, or little to share."""
+    op = NARROW["bf16, shared"]
+    found = tilings_of(op, op.problem())
+    assert [one.splits for one in found] == [16, 1, *(0 for _ in WIDE)]
+    assert str(found[0]).endswith("cooperative, 16 splits")
+    assert str(found[1]).endswith("cooperative, stream-K")
+    assert text_of(op, found[0]) == text_of(op, found[1]) != text_of(op, found[2])
+    for m, k in ((256, 1024), (8192, 16384)):
+        one = message(a=array("bf16", m, k), b=array("bf16", k, 256))
+        assert tilings_of(one, one.problem()) == WIDE
+
+
+def test_a_tile_has_no_fewer_rows_than_a_scale() -> None:
+    for name, rows in (("fp8, blocks", {64, 128}), ("fp8, blocks of a", {128})):
+        assert {one.rows for one in tilings_of(NARROW[name], NARROW[name].problem())} == rows
+
+
+def test_steps_of_scales() -> None:
+    """Blocks of one row are ordered by rows, those of 128 by the inner axis, padded to 16 bytes, as for cuBLASLt."""
+    stored = {"scale_a": ((256, 5), (1, 256)), "scale_b": ((5, 2), (1, 8))}
+    fields = {name: Placeholder(layout_of(DTYPES["f32"], *one)) for name, one in stored.items()}
+    factors = {"a": array("f8_e4m3", 256, 600), "b": turned("f8_e4m3", 600, 256)}
+    assert [scale_step(one) for one in scales_of(message(**factors, **fields))] == [256, 8]
+    one = Placeholder(layout_of(DTYPES["f32"], (250, 1)))
+    other = Placeholder(layout_of(DTYPES["f32"], (1, 2)))
+    factors = {"a": array("f8_e4m3", 250, 80), "b": turned("f8_e4m3", 80, 256)}
+    assert next(scale_step(x) for x in scales_of(message(**factors, scale_a=one, scale_b=other))) == 252
+
+
+def test_the_fields_of_a_call_lie_as_the_text_says(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    names = [name for name, *_ in Call._fields_]
+    checks = [f'static_assert(offsetof(Call, {name}) == {getattr(Call, name).offset}, "{name}");' for name in names]
+    checks.append(f'static_assert(sizeof(Call) == {ctypes.sizeof(Call)}, "size");')
+    source = tmp_path / "call.cpp"
+    source.write_text("\n".join(["#include <cstddef>", FIELDS, *checks]))
+    subprocess.run([compiler, "-fsyntax-only", source], check=True, timeout=60)
+
+
 def test_approximate_functions_are_for_results_of_two_bytes() -> None:
     for dtype, approximate in (("f16", True), ("f32", False)):
         assert ("rcp.approx" in text_of(message(Tree().silu(), out_dtype=dtype))) is approximate
@@ -111,7 +213,11 @@ def test_approximate_functions_are_for_results_of_two_bytes() -> None:
 @pytest.mark.parametrize(
     "op, why",
     [
-        (message(dtype="f32"), "a is f32; its templates have f16, bf16, f8_e4m3"),
+        (message(dtype="f64"), "a is f64 and b is f64; its templates have f16, bf16, f8_e4m3, f32, i8"),
+        (message(dtype="f32"), "pass tf32=True, or leave engine out"),
+        (message(dtype="f32", tf32=True), "f32 factors need their inner axis adjacent: a row-major"),
+        (message(dtype="i8"), "i8 factors need their inner axis adjacent"),
+        (message(out_dtype="i32"), "out is i32; its templates have f16, bf16, f8_e4m3, f32, i8"),
         (message(n=12), "must be adjacent and start at multiples of 16 bytes"),
         (message(dtype="f8_e4m3"), "fp8 factors need their inner axis adjacent"),
         (message(Tree().reduce("sum", "row", "s"), reductions=(array("f32", 256),)), "has reductions"),
@@ -123,6 +229,23 @@ def test_approximate_functions_are_for_results_of_two_bytes() -> None:
 )
 def test_there_is_no_template_for_a_reason(op: Gemm, why: str) -> None:
     assert why in (why_no_template(op, op.problem()) or "")
+
+
+@pytest.mark.parametrize("engine", ["auto", "vendor", "cutlass"])
+def test_arrays_of_a_device_are_judged_without_their_values(engine: Any) -> None:
+    """What no engine has is refused in the application, from refs; here of the CPU, and with CUDA's rules."""
+    tree = Tree().bias().relu()
+    with cb.sync.device("cpu") as dev:
+        a, b = dev.zeros((256, 256), "f8_e4m3"), dev.zeros((256, 256), "f8_e4m3").T
+        scales = {"scale_a": dev.zeros((2, 256), "f32").T, "scale_b": dev.zeros((2, 4), "f32")[:, :2].T}
+        message = {"epilogue": tree.nodes, "inputs": (dev.zeros(256, "f32"),), "engine": engine}
+        assert refuses(Gemm(a=a, b=b, **scales, **message)) is None
+        assert refuses(Explain(a=a, b=b, **scales, **message)) is None
+        far = {**scales, "scale_a": dev.zeros((256, 2), "f32")}
+        assert "scale_a is" in (refuses(Gemm(a=a, b=b, **far, **message)) or "")
+        x = dev.zeros((256, 256), "f32")
+        why = refuses(Gemm(a=x, b=x, engine=engine, tf32=True))
+        assert why is None if engine != "cutlass" else "f32 factors need their inner axis adjacent" in str(why)
 
 
 def test_a_binary_is_compiled_once_and_found_again(no_toolchain: Path, tmp_path: Path) -> None:
@@ -207,6 +330,20 @@ def test_nvrtc_takes_a_generated_epilogue(dtype: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", NARROW)
+def test_nvcc_takes_the_factors(tmp_path: Path, name: str) -> None:
+    """A minute of an idle core for each."""
+    pytest.importorskip("cutlass_library", reason="the extra cutlass is not installed")
+    nvcc.toolchain.cache_clear()
+    try:
+        nvcc.toolchain()
+    except BackendUnavailable as e:
+        pytest.skip(str(e))
+    assert nvcc.built(first_text(name), "90a", KernelCache(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_nvcc_takes_the_whole_template(tmp_path: Path) -> None:
     """Forty seconds of an idle core: an addend, all kinds of arrays, an i8 result."""
     pytest.importorskip("cutlass_library", reason="the extra cutlass is not installed")
@@ -218,4 +355,3 @@ def test_nvcc_takes_the_whole_template(tmp_path: Path) -> None:
     code = nvcc.library_of(nvcc.built(text_of(WHOLE), "90a", KernelCache(tmp_path)))
     assert code.callboard_launch
     assert code.callboard_workspace
-    assert ctypes.sizeof(Call) == 4 * 8 + 8 * 8 + 12 * 8 + 16 * 8 + 8 + 8

@@ -13,7 +13,7 @@ from callboard.core.operand import Operand
 from callboard.kernel.blas_lt.checks import BLOCK, block_scales, scale_kind
 from callboard.kernel.blas_lt.product import Product
 
-__all__ = ["Array", "Factors", "affine", "factors"]
+__all__ = ["Array", "Factors", "affine", "factor", "factors"]
 
 Array = np.ndarray[Any, Any]
 Factors = Callable[[int, int, int | None, int | None], tuple[Array, Array]]
@@ -22,14 +22,22 @@ Factors = Callable[[int, int, int | None, int | None], tuple[Array, Array]]
 
 def factors(op: Product[Any]) -> Factors:
     """Return a function that reads both factors of an op, widened and scaled."""
-    read_a = _factor(op.a.layout, op.transpose_a, op.scale_a, columns=False)
-    read_b = _factor(op.b.layout, op.transpose_b, op.scale_b, columns=True)
+    read_a = factor(op.a.layout, op.transpose_a, op.scale_a, columns=False)
+    read_b = factor(op.b.layout, op.transpose_b, op.scale_b, columns=True)
     return lambda a, b, scale_a, scale_b: (read_a(a, scale_a), read_b(b, scale_b))
 
 
-def _factor(
+def factor(
     layout: Layout, transpose: bool, scale: Operand | None, *, columns: bool
 ) -> Callable[[int, int | None], Array]:
+    """Return a function that reads a factor, widened and scaled.
+
+    Args:
+        layout: Of the factor.
+        transpose: The matrices are transposed first.
+        scale: The scale, if there is one; its address is the second argument.
+        columns: It is the second factor, whose scales are by columns.
+    """
     view = viewer(layout)
     wide = np.float64 if layout.dtype.name in ("f64", "i8") else np.float32
     view_scale = None if scale is None else viewer(scale.layout)

@@ -1,11 +1,13 @@
 """Epilogues in NumPy: the nodes one after the other, in the dtype that the message computes in."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from callboard.backends.cpu.blas_lt.activations import forward
+from callboard.backends.cpu.elementwise.erf import erf
 from callboard.backends.cpu.lowprec import encode_f8
 from callboard.backends.cpu.views import viewer
 from callboard.core.dtype import DTYPES, DType
@@ -21,6 +23,8 @@ Finish = Callable[..., None]
 REDUCE: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}
 EMPTY = {"max": -np.inf, "min": np.inf}
 BINARY: dict[str, Any] = {name: getattr(np, name) for name in NODES}
+PRECISE_ERF = np.frompyfunc(math.erf, 1, 1)
+"""For f64: NumPy has none."""
 
 
 def finisher(op: Fused[Any], problem: Problem) -> Finish:
@@ -98,6 +102,12 @@ def _function(name: str, x: Array) -> Array:
         found: Array = one / (one + np.exp(-x))
     elif name == "silu":
         found = x / (one + np.exp(-x))
+    elif name == "erf":
+        found = np.empty_like(x)
+        if x.dtype == np.float32:
+            erf(x, found)
+        else:
+            found[...] = PRECISE_ERF(x)
     else:
         found = getattr(np, name)(x)
     return found

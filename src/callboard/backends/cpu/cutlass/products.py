@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from callboard.backends.cpu.blas.products import EXACT_TERMS
+from callboard.backends.cpu.blas_lt.products import factor
 from callboard.backends.cpu.cutlass.epilogues import Array, finisher
 from callboard.backends.cpu.views import viewer
 from callboard.core.library import plans
@@ -29,14 +30,19 @@ def multiply(op: Fused[Any], k: int) -> Callable[[Array, Array], Array]:
 
 @plans(Gemm)
 def gemm(op: Gemm) -> Plan:
-    """Called with the operands and numbers of the message."""
+    """Called with the operands and numbers of the message, the scales last."""
     finish, times = finisher(op, op.problem()), multiply(op, op.a.shape[-1])
     view_a, view_b = viewer(op.a.layout), viewer(op.b.layout)
+    read_a = factor(op.a.layout, False, op.scale_a, columns=False)
+    read_b = factor(op.b.layout, False, op.scale_b, columns=True)
 
     def work(a: int, b: int, *rest: Any) -> None:
-        finish(times(view_a(a), view_b(b)), None, *rest)
+        finish(times(view_a(a), view_b(b)), None, *rest[:-2])
 
-    return work
+    def scaled(a: int, b: int, *rest: Any) -> None:
+        finish(times(read_a(a, rest[-2]), read_b(b, rest[-1])), None, *rest[:-2])
+
+    return work if op.scale_a is None and op.scale_b is None else scaled
 
 
 @plans(GroupedGemm)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from callboard.backends.cuda.cutlass import nvcc
 from callboard.backends.cuda.cutlass.convolutions.flat import why_no_conv
 from callboard.backends.cuda.cutlass.convolutions.plans import sources_of
-from callboard.backends.cuda.cutlass.grouped_text import compiled_for, grouped_text, why_no_groups
+from callboard.backends.cuda.cutlass.grouped_text import grouped_text, leaves_of, sums_of, why_no_groups
 from callboard.backends.cuda.cutlass.templated import ARCHITECTURE, Source
 from callboard.backends.cuda.cutlass.templates import gemm_text, why_no_template
 from callboard.backends.cuda.cutlass.tilings import tilings_of, tilings_of_groups
@@ -36,16 +36,18 @@ def compile_ahead(op: Gemm | GroupedGemm | Conv, dry_run: bool) -> list[str]:
     if why := _why_none(op, problem):
         raise UnsupportedOp(f"there is no template: {why}")
     if isinstance(op, GroupedGemm):
-        made = compiled_for(op)
-        tilings = tilings_of_groups(op.a.shape[0], op.b.shape[0], op.b.shape[2])
+        made = sums_of(op) if leaves_of(op) is None else op
+        tilings = tilings_of_groups(op.a.shape[0], op.b.shape[0], op.b.shape[2], op.a.dtype.itemsize)
         sources = [Source(tiling, grouped_text(made, tiling)) for tiling in tilings]
         title = f"{op.a.dtype} @ {op.b.dtype}, groups of {op.a.shape[0] // op.b.shape[0]} rows"
     elif isinstance(op, Conv):
         sources = sources_of(op)
         title = f"{op.kind} of {op.a.dtype} -> {problem.result.dtype}"
     else:
-        sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op.a.dtype.itemsize)]
+        sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op, problem)]
         title = f"{op.a.dtype} @ {op.b.dtype} -> {problem.result.dtype}"
+
+    sources = list({source.text: source for source in sources}.values())  # stream-K and split-K have one text
 
     def compiled(source: Source) -> str:
         text, words = source.text, f"{title}, {source.tiling}"

@@ -8,13 +8,14 @@ from callboard.backends.cuda.launching import kernel_launcher
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Placeholder
 from callboard.kernel.blas_lt import Matmul
+from callboard.kernel.cutlass import Gemm
 from callboard.kernel.cutlass.fused import Fused, Problem
 
 if TYPE_CHECKING:
     from callboard.backends.cuda.cutlass.library import CudaCutlass
     from callboard.backends.cuda.stream import CudaStream
 
-__all__ = ["Direct", "InSteps", "Product", "direct", "launcher", "product_message"]
+__all__ = ["Direct", "InSteps", "Product", "direct", "launcher", "product_message", "settings_of"]
 
 ALIGNMENT = 256
 Multiply = Callable[["CudaStream", Any], None]
@@ -31,12 +32,19 @@ EPILOGUES |= {("gelu",): "gelu"}
 """The steps of a tree that cuBLASLt has as an epilogue."""
 
 
-def product_message(a: Layout, b: Layout, sums: Layout) -> Matmul:
-    """The plain product into ``sums``."""
-    return Matmul(a=Placeholder(a), b=Placeholder(b), out=Placeholder(sums))
+def product_message(a: Layout, b: Layout, sums: Layout, **settings: Any) -> Matmul:
+    """The plain product into ``sums``; see :func:`settings_of`."""
+    return Matmul(a=Placeholder(a), b=Placeholder(b), out=Placeholder(sums), **settings)
 
 
-def direct(op: Fused[Any], problem: Problem) -> Matmul | None:
+def settings_of(op: Gemm) -> dict[str, Any]:
+    """Scales and precision of the factors, as cuBLASLt's product takes them."""
+    given = {"scale_a": op.scale_a, "scale_b": op.scale_b}
+    scales = {name: Placeholder(one.layout) for name, one in given.items() if one is not None}
+    return {**scales, "tf32": op.tf32}
+
+
+def direct(op: Gemm, problem: Problem) -> Matmul | None:
     """The whole op as one call of cuBLASLt; None if cuBLASLt does not have it exactly so."""
     steps = _steps(op)
     if steps is None or op.a.dtype.name == "i8" or op.reductions:
@@ -59,6 +67,7 @@ def direct(op: Fused[Any], problem: Problem) -> Matmul | None:
             bias=None if bias is None else Placeholder(bias),
             epilogue=EPILOGUES[steps],  # type: ignore[arg-type]
             beta=0.0 if op.c is None else 1.0,
+            **settings_of(op),
         )
     except (TypeError, ValueError):  # a dtype or layout that cuBLASLt lacks
         return None
@@ -103,9 +112,9 @@ class Direct:
         self._plan = library.lt.plan(message)
 
     def __call__(self, stream: "CudaStream", *dynamic: Any) -> None:
-        a, b, out, c, inputs, _, alpha, beta = dynamic
+        a, b, out, c, inputs, _, alpha, beta, scale_a, scale_b = dynamic
         bias = inputs[0] if inputs else None
-        self._lt.launch(stream, self._plan, a, b, out, c, None, None, None, None, alpha, beta, bias, None)
+        self._lt.launch(stream, self._plan, a, b, out, c, scale_a, scale_b, None, None, alpha, beta, bias, None)
 
     def close(self) -> None:
         """Release the plan; its work is done."""
@@ -114,7 +123,7 @@ class Direct:
 
 
 class Product:
-    """A product into scratch by cuBLASLt: ``product(stream, a, b)``.
+    """A product into scratch by cuBLASLt: ``product(stream, a, b)``, and the scales of a message that has them.
 
     Args:
         library: The library.
@@ -126,8 +135,9 @@ class Product:
         self._lt, self._sums = library.lt, sums
         self._plan = library.lt.plan(message)
 
-    def __call__(self, stream: "CudaStream", a: int, b: int) -> None:
-        self._lt.launch(stream, self._plan, a, b, self._sums, *(None,) * 5, 1.0, 0.0, None, None)
+    def __call__(self, stream: "CudaStream", a: int, b: int, *scales: int | None) -> None:
+        scale_a, scale_b = scales or (None, None)
+        self._lt.launch(stream, self._plan, a, b, self._sums, None, scale_a, scale_b, None, None, 1.0, 0.0, None, None)
 
     def close(self) -> None:
         """Release the plan; its work is done."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from callboard.backends.cuda.cutlass.choosing import Candidate, fastest
 from callboard.backends.cuda.cutlass.engines import InSteps, launcher
 from callboard.backends.cuda.cutlass.grouped_text import (
+    ADDEND,
     GroupedCall,
-    compiled_for,
     grouped_text,
+    leaves_of,
     put_extents,
+    sums_of,
     why_no_groups,
 )
 from callboard.backends.cuda.cutlass.hopper import BYTES
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupedArgs", "grouped"]
 
+TAG = "cutlass.grouped_gemm"
 OFFSETS = [field.name for field in info_of(GroupedGemm).dynamic].index("offsets")
 
 
@@ -56,64 +59,83 @@ class Whole(TemplatePlan):
         self.executed_by = f"cutlass: the grouped product and its epilogue, {tiling}"
         self._call = call = _call(tiling)
         put_extents(call, op, problem.result if op.out is None else op.out.layout)
-        super().__init__(library, Code(image, call, "cutlass.grouped_gemm"), lambda: _plain(library, op, problem))
+        self._loaded = [leaf.place for leaf in leaves_of(op) or () if leaf.kind == "matrix"]
+        super().__init__(library, Code(image, call, TAG), lambda: _plain(library, op, problem))
 
     def put(self, *dynamic: Any) -> int:
         call = self._call
-        call.a, call.b, call.out, _, _, _, call.alpha, call.beta, call.offsets = dynamic
+        call.a, call.b, call.out, c, inputs, _, call.alpha, call.beta, call.offsets = dynamic
+        for place, address in enumerate(inputs or ()):
+            call.arrays[place] = address
+        call.arrays[ADDEND] = c
         bits: int = dynamic[0] | dynamic[1] | dynamic[2]
+        for place in self._loaded:
+            bits |= call.arrays[place] or 0
         return bits
 
 
 @plans(GroupedGemm, refuses=refuses)
 def grouped(library: "CudaCutlass", op: GroupedGemm) -> InSteps | Whole:
-    """A template, whole or for the sums alone; else the plain kernel. Kernels of the epilogue follow the sums."""
+    """The fastest of the templates that are compiled, whole and for the sums alone; the plain kernel if none is."""
     problem = op.problem()
-    sums_of = compiled_for(op)
-    asked = op.engine == "cutlass" or (op.engine == "auto" and sums_of is op)  # sums for an epilogue: see the guide
-    found = _template(library, sums_of) if asked and why_no_groups(op, problem) is None else None
-    if found is None:
+    candidates = [] if op.engine == "vendor" or why_no_groups(op, problem) else _templates(library, op, problem)
+    if not candidates:
         return _plain(library, op, problem)
-    tiling, image, words = found
-    if sums_of is op:
-        whole = Whole(library, op, problem, tiling, image)
-        whole.executed_by += words
-        return whole
-    call = _call(tiling)
-    put_extents(call, sums_of, sums_of.problem().result)
-    code = Code(image, call, "cutlass.grouped_gemm")
-
-    def make(sums: int, group: int, scratch: int) -> tuple[Any, Callable[[], None], str]:
-        call.out, call.group = sums, group
-        simple, _, _ = _kernel(library, op)(sums, group)
-
-        def multiply(stream: "CudaStream", dynamic: Any) -> None:
-            if (dynamic[0] | dynamic[1]) & BYTES - 1:
-                simple(stream, dynamic)
-                return
-            call.a, call.b, call.offsets = dynamic[0], dynamic[1], dynamic[OFFSETS]
-            code(stream, scratch)
-
-        return multiply, lambda: None, f"cutlass: the grouped product, {tiling}{words}"
-
-    return InSteps(library, op, problem, (4 * problem.result.shape[0], code.nbytes), make, groups=0)
+    at, words = fastest(library, op, problem, candidates)
+    plan: InSteps | Whole = candidates[at].make(library)
+    plan.executed_by += words
+    return plan
 
 
-def _template(library: "CudaCutlass", op: GroupedGemm) -> tuple[Tiling, bytes, str] | None:
-    """The fastest of the compiled templates with words about it; None if there are none."""
-    problem = op.problem()
-    tilings = tilings_of_groups(op.a.shape[0], op.b.shape[0], op.b.shape[2])
-    sources = [Source(tiling, grouped_text(op, tiling)) for tiling in tilings]
-    found = compiled(library, op.engine, "cutlass.grouped_gemm", sources)
-    if not found:
-        return None
+def _templates(library: "CudaCutlass", op: GroupedGemm, problem: Problem) -> list[Candidate]:
+    """One launch where the tree has no reductions; or sums by a template that serves every tree, then its kernels."""
+    tilings = tilings_of_groups(op.a.shape[0], op.b.shape[0], op.b.shape[2], op.a.dtype.itemsize)
+    engine: str = op.engine
+    found = []
+    if leaves_of(op) is not None:
+        sources = [Source(tiling, grouped_text(op, tiling)) for tiling in tilings]
+        for source, image in compiled(library, engine, TAG, sources):
+            found.append(Candidate(source.key(), _whole(op, problem, source.tiling, image)))
+        if found and not op.epilogue and op.c is None:
+            return found
+        engine = "auto"  # sums are not compiled for a tree that has a template of its own
+    sums = sums_of(op)
+    sources = [Source(tiling, grouped_text(sums, tiling)) for tiling in tilings]
+    for source, image in compiled(library, engine, TAG, sources):
+        found.append(Candidate(f"in steps {source.key()}", _in_steps(op, sums, problem, source.tiling, image)))
+    return found
 
-    def candidate(source: Source, image: bytes) -> Candidate:
-        return Candidate(source.key(), lambda own: Whole(own, op, problem, source.tiling, image))
 
-    at, words = fastest(library, op, problem, [candidate(*one) for one in found])
-    source, image = found[at]
-    return source.tiling, image, words
+def _whole(op: GroupedGemm, problem: Problem, tiling: Tiling, image: bytes) -> "Callable[[CudaCutlass], Whole]":
+    return lambda own: Whole(own, op, problem, tiling, image)
+
+
+def _in_steps(
+    op: GroupedGemm, sums: GroupedGemm, problem: Problem, tiling: Tiling, image: bytes
+) -> "Callable[[CudaCutlass], InSteps]":
+    """Makes the plan of a template for the sums, with the kernels of the epilogue behind it."""
+
+    def made(own: "CudaCutlass") -> InSteps:
+        call = _call(tiling)
+        put_extents(call, sums, sums.problem().result)
+        code = Code(image, call, TAG)
+
+        def make(target: int, group: int, scratch: int) -> tuple[Any, Callable[[], None], str]:
+            call.out, call.group = target, group
+            simple, _, _ = _kernel(own, op)(target, group)
+
+            def multiply(stream: "CudaStream", dynamic: Any) -> None:
+                if (dynamic[0] | dynamic[1]) & BYTES - 1:
+                    simple(stream, dynamic)
+                    return
+                call.a, call.b, call.offsets = dynamic[0], dynamic[1], dynamic[OFFSETS]
+                code(stream, scratch)
+
+            return multiply, lambda: None, f"cutlass: the grouped product, {tiling}"
+
+        return InSteps(own, op, problem, (4 * problem.result.shape[0], code.nbytes), make, groups=0)
+
+    return made
 
 
 def _call(tiling: Tiling) -> GroupedCall:

@@ -130,10 +130,20 @@ def tiled(tiling: Tiling, itemsize: int) -> dict[str, Any]:
     }
 
 
-def function_text(op: Fused[Any]) -> str:
-    """The function of ``Sm90Compute``, element by element."""
+def function_text(op: Fused[Any], scales: Sequence[str] = ()) -> str:
+    """The function of ``Sm90Compute``, element by element.
+
+    Args:
+        op: The message.
+        scales: Names of the arrays that the sums are multiplied by; parameters behind the sums.
+    """
     places = {name: at for at, name in enumerate(op.names)}  # the names themselves are no part of the binary's key
-    arrays: Sequence[str] = ["acc", *(["add"] if op.c is not None else []), *(f"in{at}" for at in places.values())]
+    arrays: Sequence[str] = [
+        "acc",
+        *scales,
+        *(["add"] if op.c is not None else []),
+        *(f"in{at}" for at in places.values()),
+    ]
 
     def read(node: EpilogueNode) -> str:
         return f"in{places[node.name]}[i]"
@@ -146,7 +156,8 @@ def function_text(op: Fused[Any]) -> str:
     lines += [f"    CUTLASS_DEVICE Values operator()({taken}) const {{", "        Values found;"]
     lines += ["        CUTLASS_PRAGMA_UNROLL", "        for (int i = 0; i < N; ++i) {"]
     add = " + p.beta * add[i]" if op.c is not None else ""
-    lines += [f"            const A x = p.alpha * acc[i]{add};"]
+    scaled = "".join(f" * {name}[i]" for name in scales)
+    lines += [f"            const A x = p.alpha * acc[i]{scaled}{add};"]
     lines += [f"            const A v{at} = {value_text(node, read)};" for at, node in enumerate(op.epilogue)]
     lines += [f"            found[i] = {_ranged(op, f'v{len(op.epilogue) - 1}' if op.epilogue else 'x')};"]
     return "\n".join([*lines, "        }", "        return found;", "    }", "};"])

@@ -77,6 +77,8 @@ def is_built(text: str, architecture: str, cache: KernelCache | None = None) -> 
 def built(text: str, architecture: str, cache: KernelCache | None = None) -> bytes:
     """The shared library of a text, from the cache or from nvcc, which takes about 40 s.
 
+    If several threads or processes need a text that is not in the cache, one compiles it, and the others wait for it.
+
     Args:
         text: CUDA C++.
         architecture: ``"90a"``.
@@ -90,8 +92,11 @@ def built(text: str, architecture: str, cache: KernelCache | None = None) -> byt
     name = _name(text, architecture, tools)
     found = cache.get(name)
     if found is None:
-        found = _compiled(text, architecture, tools)
-        cache.keep(name, found)
+        with cache.alone(name):
+            found = cache.get(name)
+            if found is None:
+                found = _compiled(text, architecture, tools)
+                cache.keep(name, found)
     return found
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callboard.backends.cuda.cutlass.choosing import Candidate, fastest
-from callboard.backends.cuda.cutlass.engines import Direct, InSteps, Product, direct, product_message
+from callboard.backends.cuda.cutlass.engines import Direct, InSteps, Product, direct, product_message, settings_of
 from callboard.backends.cuda.cutlass.rules import refuses
 from callboard.backends.cuda.cutlass.templated import Templated, templated
 from callboard.core.layout import layout_of
@@ -24,12 +24,17 @@ def gemm(library: "CudaCutlass", op: Gemm) -> Direct | InSteps | Templated:
     """The fastest of one call of cuBLASLt (steps, where it lacks the epilogue) and the templates that are compiled."""
     problem = op.problem()
     empty = op.a.shape[-1] == 0
-    message = product_message(op.a.layout, op.b.layout, layout_of(op.accumulated, problem.result.shape))
+    sums_of = layout_of(op.accumulated, problem.result.shape)
+    message = product_message(op.a.layout, op.b.layout, sums_of, **settings_of(op))
 
     def in_steps(own: "CudaCutlass") -> InSteps:
         def make(sums: int) -> tuple[Any, Callable[[], None], str]:
             product = Product(own, message, sums)
-            return lambda stream, given: product(stream, given[0], given[1]), product.close, "cublaslt: the product"
+            return (
+                lambda stream, given: product(stream, given[0], given[1], *given[-2:]),
+                product.close,
+                "cublaslt: the product",
+            )
 
         return InSteps(own, op, problem, (), make, empty=empty)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from callboard.backends.cuda.blas_lt.rules import refuses as refused_product
 from callboard.backends.cuda.cutlass.convolutions.flat import why_no_conv
-from callboard.backends.cuda.cutlass.engines import product_message
+from callboard.backends.cuda.cutlass.engines import product_message, settings_of
 from callboard.backends.cuda.cutlass.finishing import steps_of
 from callboard.backends.cuda.cutlass.grouped_text import why_no_groups
 from callboard.backends.cuda.cutlass.templates import why_no_template
@@ -38,7 +38,9 @@ def refuses(op: Fused[Any]) -> str | None:
     if isinstance(op, GroupedGemm) or problem.result.size == 0:
         return None
     if isinstance(op, Gemm):
-        return None if op.a.shape[-1] == 0 else _product(op, problem, op.a.layout, op.b.layout)
+        if op.a.shape[-1] == 0:
+            return None
+        return _product(op, problem, op.a.layout, op.b.layout, **settings_of(op))
     assert isinstance(op, Conv)
     if not (op.a.layout.contiguous and op.b.layout.contiguous):
         return "a and b of a convolution must be row-major: pass dev.copy of them"
@@ -53,9 +55,9 @@ def _why_no_template(op: Fused[Any], problem: Problem) -> str | None:
     return why_no_template(op, problem) if isinstance(op, Gemm) else why_no_conv(op, problem)
 
 
-def _product(op: Fused[Any], problem: Problem, a: Layout, b: Layout) -> str | None:
+def _product(op: Fused[Any], problem: Problem, a: Layout, b: Layout, **settings: Any) -> str | None:
     try:
-        return refused_product(product_message(a, b, layout_of(op.accumulated, problem.result.shape)))
+        return refused_product(product_message(a, b, layout_of(op.accumulated, problem.result.shape), **settings))
     except ShapeError as e:
         return str(e).partition(": ")[2]
 

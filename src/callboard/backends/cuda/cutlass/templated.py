@@ -10,6 +10,7 @@ from callboard.backends.cuda.cutlass import nvcc
 from callboard.backends.cuda.cutlass.choosing import Candidate
 from callboard.backends.cuda.cutlass.hopper import BYTES, batch_step, far_step
 from callboard.backends.cuda.cutlass.templates import Call, gemm_text, why_no_template
+from callboard.backends.cuda.cutlass.templates.scales import scale_step, scales_of
 from callboard.backends.cuda.cutlass.tilings import Tiling, tilings_of
 from callboard.core.errors import LibraryError, UnsupportedOp
 from callboard.core.layout import Layout
@@ -35,9 +36,8 @@ class Source(NamedTuple):
 
     def key(self) -> str:
         """What its speed depends on."""
-        return (
-            f"{self.tiling} {self.tiling.swizzle} {self.tiling.raster} {hashlib.sha256(self.text.encode()).hexdigest()}"
-        )
+        tiling = self.tiling
+        return f"{tiling} {tiling.swizzle} {tiling.raster} {hashlib.sha256(self.text.encode()).hexdigest()}"
 
 
 def templated(
@@ -56,7 +56,7 @@ def templated(
     """
     if op.engine == "vendor" or why_no_template(op, problem) is not None:
         return []
-    sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op.a.dtype.itemsize)]
+    sources = [Source(tiling, gemm_text(op, problem, tiling)) for tiling in tilings_of(op, problem)]
 
     def candidate(source: Source, image: bytes) -> Candidate:
         return Candidate(
@@ -190,17 +190,18 @@ class Templated(TemplatePlan):
         otherwise: Callable[[], Any],
     ) -> None:
         self.executed_by = f"cutlass: one launch, {tiling}"
-        self._call = call = Call(swizzle=tiling.swizzle, raster=tiling.raster)
+        self._call = call = Call(swizzle=tiling.swizzle, raster=tiling.raster, splits=tiling.splits)
         put_steps(call, op, problem)
         call.alpha, call.beta = 1.0, 0.0
-        for name in ("a", "b", "c", "out"):
+        for name in ("a", "b", "c", "out", "scale_a", "scale_b"):
             setattr(call, name, 1 << 20)  # no address is read; a check of its alignment passes
         super().__init__(library, Code(image, call, "cutlass.gemm"), otherwise)
 
     def put(self, *dynamic: Any) -> int:
         call = self._call
-        call.a, call.b, call.out, call.c, inputs, _, call.alpha, call.beta = dynamic
-        bits: int = dynamic[0] | dynamic[1] | dynamic[2] | (dynamic[3] or 0)
+        call.a, call.b, call.out, call.c, inputs, _, call.alpha, call.beta, call.scale_a, call.scale_b = dynamic
+        a, b, out, c, *_, scale_a, scale_b = dynamic
+        bits: int = a | b | out | (c or 0) | (scale_a or 0) | (scale_b or 0)
         for i, address in enumerate(inputs or ()):
             bits |= address
             call.inputs[i] = address
@@ -217,6 +218,9 @@ def put_steps(call: Call, op: Gemm, problem: Problem) -> None:
     for name, layout in layouts:
         setattr(call, f"{name}_step", far_step(layout))
         setattr(call, f"{name}_batch", batch_step(layout))
+    for scale in scales_of(op):
+        if scale.of_blocks:
+            setattr(call, f"{scale.name}_step", scale_step(scale))
     kinds = {node.name: node.kind for node in op.epilogue if node.kind in INPUTS}
     for i, (name, one) in enumerate(zip(op.names, op.inputs, strict=True)):
         layout = one.layout

@@ -37,6 +37,8 @@ FUNCTIONS = {
     "sigmoid": "function_sigmoid<A>({0})",
     "tanh": "tanh({0})",
     "exp": "exp({0})",
+    "log": "log({0})",
+    "erf": "erf({0})",
     "sqrt": "sqrt({0})",
     "abs": "fabs({0})",
     "negative": "-{0}",

@@ -2,16 +2,7 @@
 
 #include "numbers.cuh"
 #include "convert.cuh"
-
-const int AXES = 32;
-
-struct CopyArgs {  // that of memory.cu; strides in items
-    const char* src;
-    char* out;
-    i64 count;
-    i64 extent[AXES], src_step[AXES], out_step[AXES];
-    int axes;
-};
+#include "copying.cuh"
 
 // I: type of the linear index; 32-bit divisions are several times faster than 64-bit ones.
 template <typename I>

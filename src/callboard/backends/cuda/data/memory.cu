@@ -2,26 +2,17 @@
 
 #include "numbers.cuh"
 #include "convert.cuh"
+#include "copying.cuh"
 
 struct Pair {  // 16 bytes of the alignment of their halves: a complex128 need not lie at a multiple of 16
     u64 low, high;
 };
-
-const int AXES = 32;
 
 struct FillArgs {  // strides in items
     char* out;
     i64 count;
     Pair value;
     i64 extent[AXES], step[AXES];
-    int axes;
-};
-
-struct CopyArgs {
-    const char* src;
-    char* out;
-    i64 count;
-    i64 extent[AXES], src_step[AXES], out_step[AXES];
     int axes;
 };
 

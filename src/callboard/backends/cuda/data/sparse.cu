@@ -219,7 +219,7 @@ __device__ void convert(const SparseArgs& p) {
     }
 }
 
-#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ SparseArgs p) { __VA_ARGS__(p); }
+typedef SparseArgs Args;
 
 #define FOR_INDEX(I, type)                           \
     KERNEL(count_f16_##I, count<Half, type>)         \

@@ -1,4 +1,5 @@
-// What the kernels for sparse matrices share: elements by their size, the threads of a grid, a search.
+// What the kernels for sparse matrices share: elements by their size, the threads of a grid, a search, and their
+// declarations.
 
 #include "numbers.cuh"
 
@@ -39,3 +40,6 @@ __device__ i64 bound(const I* items, i64 n, i64 value, bool above) {
     }
     return (i64)low;
 }
+
+// A kernel with the arguments of its file, which are called Args there.
+#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ Args p) { __VA_ARGS__(p); }

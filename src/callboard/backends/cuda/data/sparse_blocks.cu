@@ -309,7 +309,7 @@ __device__ void look(const BlockArgs& p) {
     }
 }
 
-#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ BlockArgs p) { __VA_ARGS__(p); }
+typedef BlockArgs Args;
 
 #define FOR_VALUE(T, type, index)                          \
     KERNEL(count_##T, pattern<Dense<type>, index, false>)  \
@@ -343,10 +343,4 @@ __device__ void look(const BlockArgs& p) {
     KERNEL(write_entries, pattern<Entries<index>, index, true>)  \
     KERNEL(check_padded, look<index>)
 
-// Compiled in parts, one for each type of indices.
-#ifdef FOR_i32
-FOR_INDEX(int)
-#endif
-#ifdef FOR_i64
-FOR_INDEX(long long)
-#endif
+#include "sparse_indices.cuh"

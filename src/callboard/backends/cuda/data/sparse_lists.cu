@@ -132,7 +132,7 @@ __device__ void pad(const ListArgs& p) {
     }
 }
 
-#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ ListArgs p) { __VA_ARGS__(p); }
+typedef ListArgs Args;
 
 #define FOR_SIZE(S, type, index)               \
     KERNEL(unpack_##S, unpack<type, index>)    \
@@ -149,10 +149,4 @@ __device__ void pad(const ListArgs& p) {
     KERNEL(iota, number_them<index>)   \
     KERNEL(fullest, measure<index>)
 
-// Compiled in parts, one for each type of indices.
-#ifdef FOR_i32
-FOR_INDEX(int)
-#endif
-#ifdef FOR_i64
-FOR_INDEX(long long)
-#endif
+#include "sparse_indices.cuh"

@@ -57,7 +57,7 @@ __device__ void merge(const OrderArgs& p) {
     }
 }
 
-#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ OrderArgs p) { __VA_ARGS__(p); }
+typedef OrderArgs Args;
 
 #define FOR_INDEX(I, index)                        \
     KERNEL(take_2_##I, take<Half, index>)          \

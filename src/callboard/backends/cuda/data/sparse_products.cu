@@ -120,7 +120,7 @@ __device__ void sample(const ProductArgs& p) {
     }
 }
 
-#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ ProductArgs p) { __VA_ARGS__(p); }
+typedef ProductArgs Args;
 
 #define FOR_INDEX(index)                         \
     KERNEL(multiply_f16, multiply<Half, index>)    \
@@ -142,10 +142,4 @@ __device__ void sample(const ProductArgs& p) {
     KERNEL(sample_c64, sample<Single, index>)      \
     KERNEL(sample_c128, sample<Twice, index>)
 
-// Compiled in parts, one for each type of indices.
-#ifdef FOR_i32
-FOR_INDEX(int)
-#endif
-#ifdef FOR_i64
-FOR_INDEX(long long)
-#endif
+#include "sparse_indices.cuh"

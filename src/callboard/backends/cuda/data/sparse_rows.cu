@@ -130,7 +130,7 @@ __device__ void add(const RowArgs& p) {
     if (threadIdx.x % 32 == 0) *out = *out + number<T>(p.alpha) * found;
 }
 
-#define KERNEL(name, ...) extern "C" __global__ void name(const __grid_constant__ RowArgs p) { __VA_ARGS__(p); }
+typedef RowArgs Args;
 
 #define FOR_INDEX(index)                 \
     KERNEL(sum_f32, sum<float, index>)   \
@@ -142,10 +142,4 @@ __device__ void add(const RowArgs& p) {
     KERNEL(add_c64, add<Single, index>)  \
     KERNEL(add_c128, add<Twice, index>)
 
-// Compiled in parts, one for each type of indices.
-#ifdef FOR_i32
-FOR_INDEX(int)
-#endif
-#ifdef FOR_i64
-FOR_INDEX(long long)
-#endif
+#include "sparse_indices.cuh"

@@ -132,6 +132,8 @@ class Answers:
         actor = self._actor
         every = 1 if self.traces or actor.config.host.trace else self.sampled
         actor.settings.set("trace", every)
+        if actor.port.holding is not None:
+            actor.port.holding.traced = bool(every)
         await self.ask("trace", every, timeout=timeout)
         await actor.own.trace(every)
 

@@ -153,6 +153,10 @@ class Outbox:
                 return True
         return False
 
+    def holds(self, op: int) -> bool:
+        """True if the item with this id has not been sent. On the loop's thread."""
+        return any(isinstance(item, Call | ActorCall) and item.id == op for item in list(self.queue))
+
     @property
     def held(self) -> bool:
         """True if a closed gate holds back what is queued."""
@@ -182,10 +186,19 @@ class Outbox:
             self._free()
         if host is None or not self.queue:
             return
+        if len(self.queue) == 1 and type(call := self.queue[0]) is Call and not call.id and host.execute(call):
+            self.queue.popleft()  # frees, for which no thread is woken
+            return
         for message in sendable(self.queue):
             if self.shorten is not None and not self.here and isinstance(message, Calls):
                 message = Calls(self.shorten(message.calls))
             host.post(message)
+
+    def hurry(self) -> None:
+        """Flush for an await; take the completions of calls that have been executed here, if no iteration is due."""
+        self.flush()
+        if self.host is not None and get_ident() == self.thread and not self._turn_due():
+            self.host.deliver()
 
     def flush_all(self) -> None:
         """Flush, with the buffers that wait for others to be freed with them."""

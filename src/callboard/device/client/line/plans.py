@@ -8,8 +8,8 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, OpenLayout
 from callboard.core.op import Op, info_of, outputs_of
 from callboard.core.operand import Operand, Role, StructOperand
-from callboard.core.ref import GpuRef
-from callboard.device.client.line.releases import SMALL
+from callboard.core.ref import GpuRef, Released
+from callboard.device.client.line.releases import SMALL, Releases
 
 __all__ = ["ClientPlan", "CompositeOutput", "check_overlaps"]
 
@@ -33,7 +33,7 @@ class ClientPlan:
         open: The extents of made outputs depend on data.
         fenced: It is ordered among all ops.
         foreign: The memory of its outputs is not the device's alone.
-        small: True if its only output may be freed later, together with others.
+        small: True if its outputs may be freed later, together with others.
     """
 
     __slots__ = (
@@ -71,8 +71,13 @@ class ClientPlan:
         self.arrays = plain and all(a or b for a, b in zip(tuples, given, strict=True))
         single = len(self.returned) == 1 and op.results is None and not self.value and not self.open
         self.one_made = single and self.returned[0] == 0 and len(self.outputs) == 1
-        self.small = self.one_made and not self.foreign and self.outputs[0].nbytes <= SMALL
+        closed = not self.open and not self.foreign and (self.one_made or self.arrays)
+        self.small = closed and sum(layout.nbytes for layout in self.outputs) <= SMALL
         self.one_given = places.get(op.returns[0], -1) if single and self.returned[0] == -1 and not self.outputs else -1
+
+    def sink(self, released: Releases) -> Released:
+        """Takes the ids of outputs whose last ref was dropped."""
+        return released.small if self.small else released
 
 
 class CompositeOutput(NamedTuple):

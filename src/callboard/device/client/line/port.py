@@ -70,6 +70,7 @@ class OpPort:
         unanswered: Ops without a completion.
         chains: Finds repeated chains of calls; None if this is disabled.
         deferrals: Refs whose ops are submitted later; None if that is off.
+        holding: Makes refs of results that were computed in this process; None where there are none.
         config: The settings of the device.
         left: Called when a task that awaited a reply was cancelled, or Ctrl-C has ended a wait. Any thread.
         interrupted: Called when Ctrl-C has ended a wait for a reply. Any thread.
@@ -110,6 +111,7 @@ class OpPort:
         self.failures: defaultdict[str, int] = defaultdict(int)
         self.services: RefServices  # the device sets it
         self.deferrals = Deferred(self) if config.fuse and "elementwise" in libraries else None
+        self.holding: Any = None
         self.peer: Any = None
         self.sources: dict[int, OpPort | None] = {}
         self.chains: Any = None
@@ -201,7 +203,7 @@ class OpPort:
             reply = GpuRef(self, owner, plan.outputs[0], generation, 0, op_id)
             target = weakref.ref(reply)
         else:
-            reply, target, extra = reply_to(self, outbox.released, plan, _message(op), op_id, made, extra)
+            reply, target, extra = reply_to(self, plan.sink(outbox.released), plan, op, op_id, made, extra)
         if keep is not None:
             target = lambda: keep
         origin = origin_of(depth + 1) if into is None else called
@@ -311,7 +313,7 @@ class OpPort:
             post(self.loop, self._awaited_there, reply)
             return
         if outbox.queue or outbox.released.pressing or self._forked:
-            outbox.flush()
+            outbox.hurry()
         if len(self.unanswered.entries) != 1:
             return
         for source in list(self.sources.values())[:1]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from callboard.core.layout import Layout, OpenLayout
-from callboard.core.op import Op
+from callboard.core.op import Op, Repeated
 from callboard.core.operand import StructOperand, operands_of
 from callboard.core.ref import Allocation, GpuRef, RefPort, Released
 from callboard.core.reply import Reply
@@ -53,7 +53,13 @@ class AnswerReply(Reply[Any]):
 
 
 def reply_to(
-    port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
+    port: RefPort,
+    released: Released,
+    plan: ClientPlan,
+    op: Op[Any, Any] | Repeated,
+    op_id: int,
+    made: list[int],
+    extra: Any,
 ) -> tuple[Any, Callable[[], Any], Any]:
     """Return ``(reply, resolver of its completion, objects kept alive until then)`` for an op.
 
@@ -67,6 +73,8 @@ def reply_to(
     """
     if plan.arrays:
         return _arrays(port, released, plan, op, op_id, made, extra)
+    if isinstance(op, Repeated):
+        op = op.made()
 
     def pending(allocation: Allocation, layout: Layout, offset: int = 0) -> GpuRef:
         return GpuRef(port, allocation, layout, port.generation, offset, op_id)
@@ -118,17 +126,25 @@ def reply_to(
 
 
 def _arrays(
-    port: RefPort, released: Released, plan: ClientPlan, op: Op[Any, Any], op_id: int, made: list[int], extra: Any
+    port: RefPort,
+    released: Released,
+    plan: ClientPlan,
+    op: Op[Any, Any] | Repeated,
+    op_id: int,
+    made: list[int],
+    extra: Any,
 ) -> tuple[Any, Callable[[], Any], Any]:
     """Like :func:`reply_to`, for a tuple of arrays: allocated ones, and new refs to operands."""
     generation = port.generation
     refs: list[GpuRef[Any]] = []
-    for name, how in zip(op.returns, plan.returned, strict=True):
+    for at, how in enumerate(plan.returned):
         if isinstance(how, CompositeOutput):
             places = how.parts.values()
             refs += [GpuRef(port, Allocation(made[i], released), plan.outputs[i], generation, 0, op_id) for i in places]
         else:
-            given = getattr(op, name)
+            if isinstance(op, Repeated):
+                op = op.made()
+            given = getattr(op, op.returns[at])
             refs += [GpuRef(port, ref.allocation, ref.layout, generation, ref.offset, op_id) for ref in given]
     if len(refs) == 1:
         return tuple(refs), weakref.ref(refs[0]), extra

@@ -18,7 +18,7 @@ from callboard.actors.loops.posting import post
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of, rows_of
-from callboard.core.ref import GpuRef
+from callboard.core.ref import GpuRef, held_array
 from callboard.core.ref.hostarrays import is_masked
 from callboard.core.reply import OpFailure, Reply
 from callboard.device.client.line.copying import Copier
@@ -214,6 +214,8 @@ class Transfers:
     def get(self, ref: GpuRef, out: Array | None, depth: int = 2) -> "Reply[Array]":
         """See :meth:`GpuRef.get`."""
         ref.access()
+        if out is None and (held := held_array(ref)) is not None:
+            return self._held(ref, held.copy())
         layout = layout_of(ref.dtype, ref.shape)
         if out is not None and not isinstance(out, np.ndarray):
             raise TypeError(f"get: out is {type(out).__name__}; pass a NumPy array")
@@ -224,6 +226,9 @@ class Transfers:
             )
         if out is not None and (is_masked(out) or not out.flags.writeable):
             raise ShapeError("get: out is read-only, or has masked elements; pass an array that can be written")
+        if out is not None and (held := held_array(ref)) is not None:
+            np.copyto(out, held)
+            return self._held(ref, out)
         reply: Reply[Array] = Reply(self._port)
         if layout.nbytes == 0:
             self._port.submit(
@@ -250,6 +255,15 @@ class Transfers:
             window.give()
             raise
         fetch.begin(packed, depth)
+        return reply
+
+    def _held(self, ref: GpuRef[Any], values: Array) -> "Reply[Array]":
+        """The reply for a ref whose values are on the host."""
+        reply: Reply[Array] = Reply(self._port)
+        if ref.done():
+            reply._resolve(values)
+        else:
+            ref.when_done(lambda: reply._resolve(values))
         return reply
 
     def _packed(self, ref: GpuRef[Any], depth: int) -> GpuRef[Any]:

@@ -1,5 +1,6 @@
 """``Caller``: calls resident actors, and owns the resources of calls: argument and result slots, arrays lent."""
 
+import itertools
 import threading
 import time
 import weakref
@@ -19,6 +20,7 @@ from callboard.device.client.line.copying import Copier
 from callboard.device.client.line.entries import Entry, origin_of
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.refusals import marked
+from callboard.device.client.line.status import ResidentState
 from callboard.device.client.residents.calls import Arguments, CallEnd
 from callboard.device.client.residents.lender import Lender
 from callboard.device.client.residents.lent import LentArguments, LentRoom
@@ -277,6 +279,30 @@ class Caller:
         """The call is not wanted any more. Any thread."""
         on_loop(self._port, lambda: self._cancel(CancelCall(call)))
 
+    def waits(self, call: int) -> bool:
+        """True if a call has not begun: it is not sent, its actor is not ready, or has as many others as it runs."""
+        end = self._flying.get(call)
+        if end is None:
+            return False
+        actor = end.actor
+        in_front = itertools.takewhile(lambda other: other != call, actor.flying)
+        return (
+            actor.state != ResidentState.READY
+            or sum(1 for _ in in_front) >= actor.at_once
+            or self._port.outbox.holds(call)
+        )
+
+    def overrun(self, call: int, grace: float, why: str) -> None:
+        """A call takes too long: it is cancelled, and must return within ``grace`` seconds."""
+        end = self._flying.get(call)
+        self._cancel(CancelCall(call))
+        if end is None or end.id not in self._flying or self._port.config.isolation != "process":
+            return
+        if end.overdue is not None:
+            end.overdue.cancel()
+        said = f"a call of resident actor {end.actor.name} for {why}"
+        end.overdue = self._port.loop.call_later(grace, self._abandoned, end, said)
+
     def _cancel(self, message: CancelCall) -> None:
         outbox, end = self._port.outbox, self._flying.get(message.call)
         if end is None:
@@ -292,14 +318,14 @@ class Caller:
         """The caller has left a call: its code must return within ``abandoned_after`` seconds."""
         config = self._port.config
         if end.overdue is None and config.abandoned_after is not None and config.isolation == "process":
-            end.overdue = self._port.loop.call_later(config.abandoned_after, self._abandoned, end)
-
-    def _abandoned(self, end: CallEnd) -> None:
-        host = self._port.outbox.host
-        if end.id in self._flying and host is not None:
             why = (
                 f"a call of resident actor {end.actor.name} does not return after its caller has left (abandoned_after)"
             )
+            end.overdue = self._port.loop.call_later(config.abandoned_after, self._abandoned, end, why)
+
+    def _abandoned(self, end: CallEnd, why: str) -> None:
+        host = self._port.outbox.host
+        if end.id in self._flying and host is not None:
             host.kill_stuck(why)
 
     def _drop_oldest(self, actor: "Resident") -> bool:

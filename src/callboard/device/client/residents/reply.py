@@ -68,3 +68,23 @@ class CallReply(Reply[T_co]):
             return False
         self._caller.cancel(self._op)
         return True
+
+    @property
+    def waits(self) -> bool:
+        """True if the call has not begun, as far as is known here: others are in front of it, or there is no context.
+
+        On the loop's thread.
+        """
+        return self._state == PENDING and self._caller.waits(self._op)
+
+    def overrun(self, grace: float, why: str) -> None:
+        """Cancel the call, and replace the process in which its actor lives if it does not return.
+
+        An actor in a thread of this process cannot be ended. On the loop's thread.
+
+        Args:
+            grace: Seconds until then.
+            why: The reason, for the errors of all who lose the process.
+        """
+        if self._state == PENDING:
+            self._caller.overrun(self._op, grace, why)

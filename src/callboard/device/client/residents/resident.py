@@ -1,6 +1,7 @@
 """``Resident``: the application's state of one resident actor, over all contexts of its device."""
 
 import asyncio
+import inspect
 import math
 import time
 from typing import Any
@@ -32,6 +33,7 @@ class Resident:
         methods: The methods that have been called.
         limit: Calls without an answer that it may have.
         overflow: The policy for one more.
+        at_once: Calls that it may run at once; of them, methods that are not coroutines take turns.
         flying: The calls without an answer, by id, and whether they were dropped.
         completed, failed: Calls with an answer.
         expected: Memory that the result of its next call will need.
@@ -54,6 +56,7 @@ class Resident:
         self.methods = Methods(self.name, self.cls)
         self.limit: int = getattr(factory, "max_in_flight", ResidentActor.max_in_flight)
         self.overflow: str = getattr(factory, "overflow", ResidentActor.overflow)
+        self.at_once: int = getattr(factory, "max_concurrency", 1) if _has_coroutines(self.cls) else 1
         self.flying: dict[int, bool] = {}
         self.completed = self.failed = 0
         self.expected = Expected()
@@ -163,3 +166,8 @@ class Resident:
         error = ActorStopped(str(self.stopped))  # a new one for each waiter: one that is raised refers to its frames
         error.__cause__ = self.stopped.__cause__
         return marked(error, port.name, port.generation)
+
+
+def _has_coroutines(cls: type | None) -> bool:
+    parts = [] if cls is None else [part for base in cls.__mro__ for part in vars(base).values()]
+    return any(inspect.iscoroutinefunction(part) for part in parts)

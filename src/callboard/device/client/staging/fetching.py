@@ -51,11 +51,11 @@ class Fetching:
 
     def begin(self, source: GpuRef[Any], depth: int) -> None:
         """Call the downloads of all parts of ``source``, for which there must be room."""
-        flat = source.reshape(-1)
+        flat = source.reshape(-1) if self._parts > 1 else source
         asked = 0
         try:
             for part in range(self._parts):
-                view = flat[part * self._step : (part + 1) * self._step]
+                view = flat[part * self._step : (part + 1) * self._step] if self._parts > 1 else source
                 region = self._window.region(self._port, part, view.layout, source.generation)
                 op = Download(src=view, host=region, after=self._turns.before(part))
                 self._port.submit(op, keep=_Part(self, part), depth=depth + 1, further=True)

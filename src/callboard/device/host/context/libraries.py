@@ -55,7 +55,7 @@ class LibraryActor:
             self.library = self._cls(self._device, self.timeline.stream)
             self._broken = False
         plan.library = self
-        plan.calm = self._cls.brief and not plan.open
+        plan.calm = self._cls.brief and not plan.open and self._cls.is_brief(plan.op)
         launch = getattr(self.library, self._cls.launch_table[type(plan.op)].method)
         query_size = self._cls.size_table.get(type(plan.op))
         if query_size is not None and (plan.open or query_size.due(plan.op)):
@@ -69,6 +69,7 @@ class LibraryActor:
         """Make the plan's state with the library's prepare; may block."""
         prepare = self._cls.prepare_table[type(plan.op)]
         plan.state = getattr(self.library, prepare.method)(plan.op)
+        plan.able = getattr(plan.state, "able", None)
 
     def prepare_at_once(self, plan: Plan) -> bool:
         """Like :meth:`prepare`, without blocking the calling thread; False if that is impossible."""

@@ -101,6 +101,10 @@ class Host(abc.ABC):
         """
         return False
 
+    def deliver(self) -> None:
+        """Take the messages that have come, if that costs nothing. On the loop's thread."""
+        return
+
     @abc.abstractmethod
     def send_arena(self, arena: Arena) -> None:
         """Post ``MapArena``, and with it the descriptor if one is needed, which may be closed afterwards.

@@ -175,6 +175,10 @@ class ThreadHost(Host):
     def end_world(self, message: EndWorld) -> None:
         end_members(message.world, message.lost, message.reason, message.formation)
 
+    def deliver(self) -> None:
+        if self._outbox:
+            self._deliver_some()
+
     def linger(self, done: Callable[[], bool], seconds: float) -> bool:
         if self._outbox:
             self._deliver_some()

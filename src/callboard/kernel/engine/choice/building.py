@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from callboard.core.errors import ShapeError
+from callboard.core.errors import BackendUnavailable, LibraryError, ShapeError, UnsupportedOp
 from callboard.kernel.engine.choice.contest import Contest
 from callboard.kernel.engine.choice.steps import Steps, Stepwise
 from callboard.kernel.engine.files.reading import OnThread
@@ -18,7 +18,7 @@ from callboard.kernel.engine.files.rewriting import whole
 from callboard.kernel.engine.inputs.profiles import Port, Profile, profiles_of
 from callboard.kernel.engine.mapped.graph import Mapped
 from callboard.kernel.engine.mapped.tools import PLUGINS
-from callboard.kernel.engine.messages import Build, EngineSpec
+from callboard.kernel.engine.messages import Build
 from callboard.kernel.engine.onnxfile import Graph, Model, with_weights
 from callboard.kernel.engine.plan import EnginePlan, digest_of, read_model, refittable_weights, settled
 from callboard.kernel.nvrtc.handles import Answer
@@ -88,8 +88,10 @@ class Building:
         """
         backend = self._put(np.zeros(1, np.uint8)).device.partition(":")[0].lower()
         source = yield OnThread(partial(_read, model, wanted, backend))
-        if wanted.engine is not None or source.engine == "callboard":
+        if wanted.engine is not None:
             return (yield from self._built(source.engine, source, wanted, backend))
+        if source.engine == "callboard":
+            return (yield from self._own(source, wanted, backend))
         contest = Contest(
             lambda engine: Stepwise(self._built(engine, source, wanted, backend)),
             self._context,
@@ -102,15 +104,30 @@ class Building:
         rest |= {} if wanted.precision == "f32" else {"precision": wanted.precision}
         return (yield from contest.steps(source.data, rest))
 
+    def _own(self, source: Source, wanted: Wanted, backend: str) -> Steps[EnginePlan]:
+        """The plan by callboard's own engine; on CUDA by ONNX Runtime, where that can and the own one cannot."""
+        try:
+            return (yield from self._built("callboard", source, wanted, backend))
+        except UnsupportedOp as e:
+            if backend != "cuda" or plugins_of(source.model):
+                raise
+            lacks = e
+        try:
+            plan: EnginePlan = yield from self._built("onnxruntime", source, wanted, backend)
+        except (BackendUnavailable, LibraryError, ShapeError) as e:
+            raise UnsupportedOp(f"{lacks}; nor does ONNX Runtime execute it here: {e}") from e
+        plan.reason = f"callboard's own engine refuses the model: {lacks}"
+        return plan
+
     def _built(self, engine: str, source: Source, wanted: Wanted, backend: str) -> Steps[EnginePlan]:
         plan: EnginePlan = yield OnThread(partial(_planned, engine, source, wanted, backend, self._put))
         if engine == "callboard":
             yield from plan.runner.rehearse(self._submit, plan)
             return plan
-        spec = EngineSpec(plan.title, plan.digest, plan.threads)
-        op = Build(model=settled(self._put, np.frombuffer(plan.executed, np.uint8)), spec=spec)
+        op = Build(model=settled(self._put, np.frombuffer(plan.executed, np.uint8)), spec=plan.spec)
         described = yield Answer(self._submit(op), lambda array: json.loads(bytes(array)))
         plan.version, plan.device = described["version"], described["device"]
+        plan.waits, plan.on_host = described.get("waits"), tuple(described.get("on_host", ()))
         plan.outputs = _outputs(plan.title, described["outputs"], source.model.graph)
         return plan
 
@@ -171,9 +188,14 @@ def _outputs(title: str, described: list[Any], graph: Graph) -> list[Port]:
     return found
 
 
+def plugins_of(model: Model) -> list[str]:
+    """The plugins among the operators of a model."""
+    return sorted({node.title for node in model.graph.nodes} & set(PLUGINS))
+
+
 def _chosen(backend: str, model: Model) -> tuple[str, str]:
     """The engine where none was asked for, and why."""
-    if own := sorted({node.title for node in model.graph.nodes} & set(PLUGINS)):
+    if own := plugins_of(model):
         return "callboard", f"the model has the plugin {own[0]}"
     if backend != "cpu":
         return "callboard", f"the default on {backend}"

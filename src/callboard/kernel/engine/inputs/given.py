@@ -10,7 +10,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.operand import Operand
 from callboard.kernel.engine.inputs.profiles import Port
 
-__all__ = ["arrays_of", "by_name"]
+__all__ = ["arrays_of", "by_name", "in_order"]
 
 MOST_NAMED = 8
 """Names of inputs in an error."""
@@ -27,6 +27,17 @@ def by_name(title: str, ports: Sequence[Port], inputs: Any, more: Mapping[str, A
             f"{title}: inputs is {type(inputs).__name__}; pass a dict from the names of the inputs ({_named(ports)})"
         )
     return {**(inputs or {}), **more}
+
+
+def in_order(names: Sequence[str], named: Mapping[str, Any]) -> list[Any] | None:
+    """The refs and NumPy arrays of a call in the order of the inputs; None if one is missing, or something else."""
+    if len(named) != len(names):
+        return None
+    found = [named.get(name) for name in names]
+    for each in found:
+        if not (type(each) is np.ndarray or isinstance(each, Operand)):
+            return None
+    return found
 
 
 def arrays_of(title: str, ports: Sequence[Port], weights: Mapping[str, Any], named: Mapping[str, Any]) -> list[Any]:

@@ -15,13 +15,16 @@ class _Kept:
         """Do nothing."""
 
 
+_KEPT = _Kept()
+
+
 class _Loan(Allocation):
     """Memory of a recording for the refs and views of one result, which end with it."""
 
     __slots__ = ("owner",)
 
     def __init__(self, owner: Allocation) -> None:
-        super().__init__(owner.id, _Kept())
+        super().__init__(owner.id, _KEPT)
         self.owner = owner
 
 
@@ -43,10 +46,17 @@ class Instance:
     @property
     def is_idle(self) -> bool:
         """True if no ref, view or export of its last results is left."""
-        return all((loan := weak()) is None or (loan.freed and not loan.pins) for weak in self._lent)
+        for weak in self._lent:
+            loan = weak()
+            if loan is not None and (loan.pins or not loan.freed):
+                return False
+        return True
 
     def replay(self, inputs: dict[str, Any]) -> list[GpuRef[Any]]:
         """The results, in memory that the next replay writes again."""
+        if inputs is self._placed:
+            outs = self.recording.replay()
+            return list(outs) if isinstance(outs, tuple) else [outs]
         placed, self._placed = self._placed, {}  # not known if the replay is refused
         same = placed.keys() == inputs.keys() and all(placed[name] is ref for name, ref in inputs.items())
         outs = self.recording.replay() if same else self.recording.replay(**inputs)

@@ -99,7 +99,9 @@ class StepPolicy:
         """
         most = self.settings.max_batch_cost
         if most is not None and entry.cost > most:
-            raise ItemTooLarge(f"the item costs {entry.cost:g}, and max_batch_cost is {most:g}")
+            raise ItemTooLarge(
+                f"the item costs {entry.cost:g}, and max_batch_cost is {most:g}: split it, or raise max_batch_cost"
+            )
         return self.line.add(entry, may_block=may_block)
 
     def forget(self, entry: Entry) -> None:

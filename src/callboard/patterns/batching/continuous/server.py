@@ -202,7 +202,7 @@ class ContinuousBatchingServer(StepServer[T, list[P]]):
                 slot.entry,
                 ItemTooLarge(
                     f"{self.name}: the sequence costs {slot.cost:g} after {len(slot.parts)} parts, and max_batch_cost "
-                    f"is {self._policy.settings.max_batch_cost:g}"
+                    f"is {self._policy.settings.max_batch_cost:g}: ask for fewer parts, or raise max_batch_cost"
                 ),
             )
             self._closed(slot)

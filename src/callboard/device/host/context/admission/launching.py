@@ -189,7 +189,7 @@ class Launching:
             other.behind[timeline] = seq
         stream, here = timeline.stream, None
         if plan.recent <= self.longest and plan.calm and timeline.completed == timeline.issued:
-            here = stream.at_once
+            here = stream.at_once if plan.able is None or plan.able() else None
             stream = stream if here is None else here
         timeline.issued = seq
         status = outcome = readback = error = None

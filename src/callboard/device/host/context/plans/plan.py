@@ -36,7 +36,7 @@ BRIEF, LIGHT = 30e-6, 1 << 18
 """Seconds of work, and bytes of arrays, up to which a launch may run on the loop's thread."""
 MODEST = 1e-3
 """Seconds of work up to which it may run on the host's own thread: to hand it over and back takes 0.1 ms or more."""
-FORGETS = 1.25
+FORGETS = 1.02
 """Factor by which a longer launch raises :attr:`Plan.recent` at most."""
 
 MAX_CACHED = 32
@@ -65,6 +65,7 @@ class Plan:
         state: What the library's prepare returned; closed, if it has ``close``, when the plan is dropped.
         error: The reason why this signature cannot be executed.
         held: Number of inline launches in a row that took too long.
+        able: Whether a launch opens nothing, and so is as short as those before; None: it never does.
         calm: The library allows launches to run on the admitting thread (:attr:`Library.brief`).
         light: Its arrays have at most :data:`LIGHT` bytes.
         recent: Seconds that the work of the last launches took at least: other threads may have held one up.
@@ -83,6 +84,7 @@ class Plan:
     """
 
     __slots__ = (
+        "able",
         "answers",
         "arity",
         "awaited",
@@ -180,6 +182,7 @@ class Plan:
         self.error: AccelError | None = None
         self.event_interval = EVENT_INTERVAL
         self.light = self.calm = False
+        self.able: Callable[[], bool] | None = None
         self.recent = math.inf
         self.used = self.launched = self.pins = self.held = self.recording = 0
 
@@ -208,6 +211,7 @@ class Plan:
         plan.arity = 2 * given
         plan.binding_cache = BindingCache()
         plan.fresh, plan.open, plan.value = len(script.makes), False, None
+        plan.light = sum(o.high - o.low for o in script.operands) <= LIGHT
         return plan
 
     def fill(self, values: list[Any], numbers: Sequence[int | float]) -> None:

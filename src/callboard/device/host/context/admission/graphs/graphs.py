@@ -101,6 +101,7 @@ class Graphs:
                 return None
         timelines = [step.plan.timeline for step in replay.steps if step.plan.lib != "memory"]
         plan.beside = tuple(dict.fromkeys(t for t in timelines if t is not plan.timeline))
+        plan.calm = replay.is_brief
         plan.launch = replay.launch
         return None
 

@@ -163,6 +163,12 @@ class ReplayStatus(Status):
         self.outcomes: list[tuple[int, int, Status, Readback | None]] = []
         self.replayed: list[tuple[int, GraphPart, Replayed]] = []
 
+    @property
+    def seconds(self) -> float | None:  # type: ignore[override] # computed when it is asked for
+        taken = [replayed.seconds for _, _, replayed in self.replayed]
+        taken += [status.seconds for _, _, status, _ in self.outcomes]
+        return None if None in taken else sum(each for each in taken if each is not None)
+
     def check(self, outcome: bytes) -> None:
         failed: list[tuple[int, int, AccelError]] = []
         for turn, part, replayed in self.replayed:
@@ -205,6 +211,11 @@ class Replay:
         self._count = {"replays": 0, "launches": 0, "recorded": 0, "updated": 0, "single": 0}
         self.libs = frozenset(_library(step.signature) for step in script.steps)
         self.steps: list[RecordedStep] = []
+
+    @property
+    def is_brief(self) -> bool:
+        """True if all of its steps are, and no value decides which of them run."""
+        return not self._blocks and all(step.plan.calm and step.plan.able is None for step in self.steps)
 
     def named(self, at: int) -> str:
         """The name of a step in errors."""
