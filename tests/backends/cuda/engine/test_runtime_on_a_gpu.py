@@ -178,6 +178,33 @@ async def test_inputs_that_no_node_takes_are_refused_and_the_device_goes_on() ->
         assert dev.watch_generation().value == generation
 
 
+async def test_a_session_is_released_after_a_failure() -> None:
+    """The recurrent node before has left host memory to ONNX Runtime, which frees it when the session ends."""
+    weights = {
+        "w": RNG.standard_normal((1, 32, 4)).astype("f4"),
+        "r": RNG.standard_normal((1, 32, 8)).astype("f4"),
+    }
+    nodes = [
+        node("LSTM", ["x", "w", "r"], ["s"], hidden_size=8),
+        node("Reshape", ["s", "to"], ["y"]),
+    ]
+    inputs: Any = {"x": ("f32", ["n", 2, 4]), "to": ("i64", [1])}
+    data = model(nodes, inputs, {"y": ("f32", ["m"])}, weights)
+    x = RNG.standard_normal((5, 2, 4)).astype("f4")
+    async with cb.device("cuda") as dev:
+        plan = await opened(dev, data)
+        context, generation = dev.engine.context(plan), dev.watch_generation().value
+        (want,) = on_a_cpu(data, {"x": x, "to": np.array([80])})
+        for _ in range(5):
+            with pytest.raises(cb.ShapeError, match="node Reshape"):
+                await context(x=x, to=np.array([7]))
+            await dev.engine.release(plan)
+            y = context(x=x, to=np.array([80]))
+            await y
+            np.testing.assert_allclose(await y.get(), want, atol=1e-4)
+        assert dev.watch_generation().value == generation
+
+
 async def test_the_host_is_killed_while_calls_are_open() -> None:
     data, call = encoder(2, width=64, heads=2), encoded("f32", 4, 32, True)
     (want,) = on_a_cpu(data, call)
