@@ -20,6 +20,7 @@ Tree = cb.EpilogueVisitorTree
 TOLERANCE = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-5, "f64": 1e-12}
 """Relative to the largest value: of the dtype of the result."""
 M, N, K = 19, 24, 32
+BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def drawn(dtype: str, *shape: int, seed: int = 1) -> Any:
@@ -256,6 +257,15 @@ def test_every_engine_gives_the_same_product(session: Any, engine: str, name: st
         found = by(engine, session, Gemm, a, b, tree, arrays=arrays, alpha=0.5)
         if found is not None:
             close(found, oracle(0.5 * wide(a) @ wide(b), {key: wide(x) for key, x in arrays.items()}), "bf16")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_addend_times_zero_is_nothing(session: Any, engine: str) -> None:
+    """Its NaNs do not spread: it may be memory that nothing was written to."""
+    a, b, c = drawn("bf16", 128, 64), drawn("bf16", 64, 256, seed=2), np.full((128, 256), np.nan, BF16)
+    found = by(engine, session, Gemm, a, b, Tree().relu(), c=session.put(c), beta=0.0)
+    if found is not None:
+        close(found, np.maximum(wide(a) @ wide(b), 0), "bf16")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -155,7 +155,7 @@ def function_text(op: Fused[Any], scales: Sequence[str] = ()) -> str:
     taken = ", ".join([*(f"Values const& {name}" for name in arrays), "Arguments const& p"])
     lines += [f"    CUTLASS_DEVICE Values operator()({taken}) const {{", "        Values found;"]
     lines += ["        CUTLASS_PRAGMA_UNROLL", "        for (int i = 0; i < N; ++i) {"]
-    add = " + p.beta * add[i]" if op.c is not None else ""
+    add = " + (p.beta != 0.f ? p.beta * add[i] : 0.f)" if op.c is not None else ""
     scaled = "".join(f" * {name}[i]" for name in scales)
     lines += [f"            const A x = p.alpha * acc[i]{scaled}{add};"]
     lines += [f"            const A v{at} = {value_text(node, read)};" for at, node in enumerate(op.epilogue)]
