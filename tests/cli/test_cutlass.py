@@ -60,10 +60,15 @@ def test_groups_have_templates_for_few_rows_and_for_many(
     assert main(["cutlass", "prebuild", "bf16", "bias", "relu", "--groups"]) == 0
     few, many = tilings_of_groups(128, 1, 256), tilings_of_groups(512, 1, 256)
     assert capsys.readouterr().out.splitlines() == [
-        f"compiled for sm_90a, 6 bytes: bf16 @ bf16, groups of {rows} rows, {tiling}, bias relu"
-        for rows, tilings in ((128, few), (512, many))
-        for tiling in tilings
+        f"{says}: bf16 @ bf16, groups of {rows} rows, {tiling}, bias relu"
+        for rows, says, tiling in (
+            (128, "compiled for sm_90a, 6 bytes", few[0]),
+            (128, "compiled for sm_90a, 6 bytes", few[1]),
+            (512, "compiled for sm_90a, 6 bytes", many[0]),
+            (512, "in the cache", many[1]),  # it is among both
+        )
     ]
+    assert len(compiled) == len(set(compiled)) == 3
     for rows, tilings in ((100, few), (4096, many)):
         call = grouped_call(
             rows, epilogue=cb.EpilogueVisitorTree().bias().relu().nodes, inputs=(array("bf16", 4, 512),)

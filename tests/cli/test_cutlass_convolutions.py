@@ -56,7 +56,7 @@ def test_each_tiling_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["f8_e4m3", "--conv", "fprop"], "a is f8_e4m3; the templates of convolutions have f16, bf16"),
         (["f16", "scale=row", "--conv", "wgrad"], "a number for each row, which wgrad's template does not have"),
-        (["f16", "--conv", "dgrad", "--groups"], "--conv goes with neither --groups nor --transposed"),
+        (["f16", "--conv", "dgrad", "--groups"], "--conv goes with none of --groups, --transposed, --scales"),
     ],
 )
 @pytest.mark.few(3)

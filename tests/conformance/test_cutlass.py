@@ -225,7 +225,7 @@ def test_what_executes_a_product_is_told(session: Any) -> None:
 
 
 COMPILING = 900.0
-"""Seconds. nvcc takes up to 90 s of an idle core for a text; the cases need four, compiled side by side."""
+"""Seconds. nvcc takes up to 90 s of an idle core for a text, thrice that on busy ones; a case needs up to three."""
 ENGINES = ("auto", "vendor", pytest.param("cutlass", marks=pytest.mark.timeout(COMPILING + 60)))
 
 

@@ -9,7 +9,7 @@ import callboard as cb
 from callboard.device import configure
 from callboard.device.config import DeviceConfig, HostConfig, defaults
 from callboard.device.configure import check_environment, device_config, unknown_variables, warn_of_unknown_variables
-from callboard.serve.app import SERVED
+from callboard.serve.chains.served import SERVED
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -34,6 +34,7 @@ ENVIRONMENT = "CALLBOARD_"
 _DEVICE = DeviceConfig.__struct_fields__
 _HOST = HostConfig.__struct_fields__
 _OTHERS: dict[str, tuple[str, ...] | None] = {
+    "BLAS_THREADS": ("auto", "off"),
     "CACHE_DIR": None,
     "CHILD_PATH": None,
     "COMMIT": None,

@@ -221,6 +221,23 @@ async def test_what_is_no_direct_execution(dev: Any, monkeypatch: pytest.MonkeyP
     assert held_array(context(x=X)) is None
 
 
+async def test_extents_that_a_model_does_not_declare(dev: Any) -> None:
+    """They follow from the shapes of the inputs: those of one set are known after its first direct execution."""
+    nodes = [node("Concat", ["x", "x"], ["y"], axis=0), node("Neg", ["x"], ["z"])]
+    outputs: Any = {"y": ("f32", ["m", 4]), "z": ("f32", ["n", 4])}
+    context = await context_of(dev, model(nodes, {"x": ("f32", ["n", 4])}, outputs))
+    for rows in (5, 2, 5, 2):
+        y, z = context(x=X[:rows])
+        await y
+        assert y.shape == (2 * rows, 4)
+        np.testing.assert_array_equal(await y.get(), np.concatenate([X[:rows], X[:rows]]))
+        np.testing.assert_array_equal(await z.get(), -X[:rows])
+    for rows in (5, 2):
+        y, z = context(x=X[:rows])
+        assert held_array(y) is not None
+        assert y.shape == (2 * rows, 4)
+
+
 async def test_the_loop_gets_its_turn(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     context = await direct(dev)
     monkeypatch.setattr(holding, "TURN", 1e-9)

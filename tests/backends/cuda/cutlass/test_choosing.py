@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from host_backend import HostSession
+from test_cutlass_factors import factors, scaled
 
 import callboard as cb
 from callboard.backends.cuda.cutlass import CudaCutlass, nvcc
@@ -200,6 +201,32 @@ def test_explain_names_the_engine(library: CudaCutlass, templates: Templates) ->
     fields = {name: getattr(message(), name) for name in Gemm.__struct_fields__}
     plan = library.prepare(Explain(**fields))
     assert plan(None).answer() == f"cutlass: one launch, {WIDE[1]}; measured as the fastest of 2 engines"
+
+
+@pytest.mark.parametrize("kind, steps", [("128x128 of b", (132, 4)), ("128x128 of a", (4, 144)), ("one", (0, 0))])
+def test_scales_reach_the_template(
+    session: HostSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, kind: str, steps: tuple[int, int]
+) -> None:
+    launched: list[tuple[Any, ...]] = []
+
+    def callboard_launch(call: int, scratch: int, stream: int) -> int:
+        given = Call.from_address(call)
+        launched.append((given.scale_a, given.scale_b, given.scale_a_step, given.scale_b_step))
+        session.driver.streams.add(stream)
+        session.driver.clock += 1
+        return 0
+
+    loaded = type("Loaded", (), {"callboard_workspace": lambda call: 64, "callboard_launch": callboard_launch})
+    for name, stand_in in (("is_built", lambda *_: True), ("built", lambda *_: b""), ("library_of", lambda _: loaded)):
+        monkeypatch.setattr(nvcc, name, stand_in)
+    monkeypatch.setenv("CALLBOARD_CACHE_DIR", str(tmp_path))
+    _, _, fields = factors(session, 132, 144, 272)
+    _, _, scales = scaled(session, kind, 132, 144, 272)
+    session.submit(Gemm(**fields, **scales, engine="cutlass"))
+    *addresses, a_step, b_step = launched[-1]
+    assert (a_step, b_step) == steps
+    assert [bool(at) for at in addresses] == [True, kind != "one"]
+    assert all(at is None or session.driver.on_device(at) for at in addresses)
 
 
 def test_groups_are_measured_with_groups_of_different_sizes(library: CudaCutlass, templates: Templates) -> None:

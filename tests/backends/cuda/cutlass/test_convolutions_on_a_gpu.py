@@ -138,7 +138,7 @@ def test_gradients_of_filters(session: LibrarySession, monkeypatch: pytest.Monke
 
 def test_a_tree_with_every_kind_of_array(session: LibrarySession) -> None:
     tree = Tree().bias().scale("s", per="row").scale("t").silu().gate("g", None).residual().quantize("i8")
-    for move in MOVES[1:4]:
+    for move in MOVES[4:]:  # with multiples of 16 filters: a row of i8 is whole words
         case = Case("fprop", "f16", move)
         shape = case.shape
         sizes: dict[str, Any] = {"bias": shape[-1:], "s": shape[:-1], "t": (), "g": shape, "residual": shape}

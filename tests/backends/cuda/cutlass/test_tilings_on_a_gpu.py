@@ -20,7 +20,7 @@ from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import Explain, Gemm, GroupedGemm
 from callboard.testing.session import LibrarySession
 
-# nvcc takes up to 90 s of an idle core for each of seven texts, three of which a case compiles side by side
+# nvcc takes up to 90 s of an idle core for each of its texts, which a case compiles side by side
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

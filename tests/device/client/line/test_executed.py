@@ -88,7 +88,7 @@ async def test_a_short_replay_stays_on_the_loops_thread(monkeypatch: pytest.Monk
     def replay(works: list[Any], replayed: CpuReplayed, stream: CpuStream) -> None:
         seen.append(threading.get_ident())
         REPLAY(works, replayed, stream)
-        replayed.seconds = 0.0
+        replayed.seconds = 0.6 * plans.BRIEF
 
     monkeypatch.setattr(recorded, "_replay", replay)
     async with cb.device("cpu", isolation="thread") as gpu:
@@ -99,6 +99,11 @@ async def test_a_short_replay_stays_on_the_loops_thread(monkeypatch: pytest.Monk
             y = await tripled.replay()
         assert threading.get_ident() in seen
         np.testing.assert_array_equal(await y.get(), 3 * np.eye(4))
+        seen.clear()
+        for _ in range(20):
+            await tripled.replay(2)  # too long together
+        assert threading.get_ident() not in seen
+        assert len(seen) == 40
         one = gpu.put(np.ones((), "bool"))
         with gpu.record() as choice, choice.if_(one):
             gpu.blas.scal(x, alpha=2.0)

@@ -36,7 +36,7 @@ from callboard.kernel.cutlass import GroupedGemm
 from callboard.kernel.cutlass.epilogue import INPUTS
 from callboard.kernel.cutlass.fused import Problem
 
-__all__ = ["ADDEND", "GroupedCall", "Leaf", "grouped_text", "leaves_of", "put_extents", "sums_of", "why_no_groups"]
+__all__ = ["ADDEND", "GroupedCall", "ReadArray", "grouped_text", "leaves_of", "put_extents", "sums_of", "why_no_groups"]
 
 DTYPES = ("f16", "bf16", "f8_e4m3")
 """Of the factors."""
@@ -218,7 +218,7 @@ def why_no_groups(op: GroupedGemm, problem: Problem) -> str | None:
     return None
 
 
-class Leaf(NamedTuple):
+class ReadArray(NamedTuple):
     """An array of an epilogue that a template reads.
 
     Attributes:
@@ -239,7 +239,7 @@ class Leaf(NamedTuple):
         return ELEMENTS.get(self.layout.dtype.name, "double")
 
 
-def leaves_of(op: GroupedGemm) -> list[Leaf] | None:
+def leaves_of(op: GroupedGemm) -> list[ReadArray] | None:
     """The arrays of the epilogue, ``c`` first; None if a template cannot execute the epilogue with its product."""
     width = op.result_dtype.itemsize
     if op.reductions or len(op.inputs) > MAX_INPUTS or op.result_dtype.name not in ELEMENTS:
@@ -252,7 +252,7 @@ def leaves_of(op: GroupedGemm) -> list[Leaf] | None:
     if not all(_is_read(kind, layout) for _, kind, layout in given):
         return None
     matrices = [at for at, kind, layout in given if kind == "matrix" and layout.dtype.name in ELEMENTS]
-    return [Leaf(*one, ahead=one[0] == matrices[0] if matrices else False) for one in given]
+    return [ReadArray(*one, ahead=one[0] == matrices[0] if matrices else False) for one in given]
 
 
 def _is_read(kind: str, layout: Layout) -> bool:
@@ -301,7 +301,7 @@ def grouped_text(op: GroupedGemm, tiling: Tiling) -> str:
     return "\n".join([headers, "namespace callboard {", *own, "}", "using callboard::GroupedCall;", body])
 
 
-def _tree(leaves: list[Leaf]) -> dict[str, str]:
+def _tree(leaves: list[ReadArray]) -> dict[str, str]:
     """The parts of a text that are of its epilogue's arrays."""
     nodes: list[str] = []
     given = ["{}"]

@@ -17,6 +17,7 @@ from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Operand
 from callboard.core.ref import held_array
+from callboard.kernel.engine.inputs.following import follow
 from callboard.kernel.engine.inputs.given import arrays_of
 from callboard.kernel.engine.inputs.opened import MOST_KNOWN, SHARED, Opened, Shapes
 from callboard.kernel.engine.messages import EngineSpec
@@ -33,11 +34,11 @@ class _Known(NamedTuple):
 
     Attributes:
         shapes: Of all inputs and weights.
-        outputs: Layouts of the outputs.
+        outputs: Layouts of the outputs; None before the first execution, if the model does not declare the extents.
     """
 
     shapes: Shapes
-    outputs: list[Layout]
+    outputs: list[Layout | None]
 
 
 class Direct:
@@ -61,6 +62,7 @@ class Direct:
     ) -> None:
         self._plan = plan
         self._spec_of = spec_of
+        self._follows = follow(plan.model)
         self._clock = clock
         self._names = [port.name for port in plan.inputs]
         self._outputs = [port.name for port in plan.outputs]
@@ -117,10 +119,17 @@ class Direct:
         seconds = self._clock() - began
         if not recent <= 4 * seconds <= allowed:  # else it changes nothing
             opened.took(known.shapes, seconds)
-        for value, layout in zip(found, known.outputs, strict=True):
-            if type(value) is not np.ndarray or value.shape != layout.shape or value.dtype != layout.dtype.np:
+        layouts = []
+        for at, value in enumerate(found):
+            if type(value) is not np.ndarray:
                 return None
-        refs = holding.hold(found, known.outputs, seconds)
+            layout = known.outputs[at]
+            if layout is None:
+                layout = known.outputs[at] = layout_of(DTYPES[plan.outputs[at].dtype], value.shape)
+            if value.shape != layout.shape or value.dtype != layout.dtype.np:
+                return None
+            layouts.append(layout)
+        refs = holding.hold(found, layouts, seconds)
         return refs[0] if len(refs) == 1 else tuple(refs)
 
     def _fed(self, named: Mapping[str, Any]) -> "dict[str, np.ndarray[Any, Any]] | None":
@@ -170,8 +179,13 @@ class Direct:
                 )
             except ShapeError:
                 return None  # not kept: it may be of a value
-            if all(DTYPES[name].np.kind in "biuf" and min(shape, default=1) > 0 for name, shape in spec.layouts):
-                outputs = [layout_of(DTYPES[name], shape) for name, shape in spec.layouts]
+            if all(DTYPES[name].np.kind in "biuf" and 0 not in shape for name, shape in spec.layouts) and (
+                self._follows or all(n > 0 for _, shape in spec.layouts for n in shape)
+            ):
+                outputs = [
+                    None if min(shape, default=1) < 0 else layout_of(DTYPES[name], shape)
+                    for name, shape in spec.layouts
+                ]
                 known = _Known((*(array.shape for array in arrays), *(each.shape for each in weights)), outputs)
         if len(self._known) >= MOST_KNOWN:
             self._known = {}

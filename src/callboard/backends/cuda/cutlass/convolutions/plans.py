@@ -40,7 +40,7 @@ class Implicit(TemplatePlan):
     def __init__(self, library: "CudaCutlass", op: Conv, problem: Problem, tiling: Tiling, image: bytes) -> None:
         self.executed_by = f"cutlass: one launch, {op.kind}, {tiling}"
         self._call = call = ConvCall(a=PLACE, b=PLACE, c=PLACE, out=PLACE, alpha=1.0)
-        call.swizzle, call.raster = tiling.swizzle, tiling.raster
+        call.swizzle, call.raster, call.splits = tiling.swizzle, tiling.raster, tiling.splits
         flat = flattened(op, problem)
         put_steps(call, flat, flat.problem())
         put_geometry(call, op)

@@ -7,13 +7,12 @@ pixels, and the inner axis is (channels, s, r). ``wgrad`` is a batch of products
 inner axis, the pixels, is divided among blocks (stream-K).
 """
 
-import re
 from ctypes import c_int
 from typing import Any
 
 from callboard.backends.cuda.cutlass.convolutions.flat import flattened
 from callboard.backends.cuda.cutlass.hopper import tiled
-from callboard.backends.cuda.cutlass.templates import Call, gemm_text
+from callboard.backends.cuda.cutlass.templates import Call, Mainloop, gemm_text
 from callboard.backends.cuda.cutlass.tilings import Tiling
 from callboard.kernel.cutlass import Conv
 from callboard.kernel.cutlass.fused import Problem
@@ -122,7 +121,6 @@ PIXELS = {
     "across": "get<2>(b)",
     "column": "n",
     "extents": "cute::Shape<int, int, int>",
-    "scheduler": "Persistent",
     "layout_a": "cutlass::layout::RowMajor",
 }
 """Of ``fprop`` and ``dgrad``: rows are pixels, and the inner axis is that of patches."""
@@ -135,7 +133,6 @@ TAPS = {
     "column": "make_coord(n, l % p.s, l / p.s)",
     "extents": "int",
     "depth": "(int)p.k",
-    "scheduler": "StreamK",
     "layout_a": "cutlass::layout::ColumnMajor",
 }
 """Of ``wgrad``: columns are those of patches, channels for each tap, and the inner axis is that of pixels."""
@@ -155,26 +152,18 @@ INCLUDES = """\
 
 def conv_text(op: Conv, problem: Problem, tiling: Tiling) -> str:
     """The source of a message's kernel; extents, strides, paddings and dilations are arguments of its functions."""
-    flat, size = flattened(op, problem), op.a.dtype.itemsize
-    fields: dict[str, Any] = tiled(tiling, size)
+    flat, fields = flattened(op, problem), tiled(tiling, op.a.dtype.itemsize)
     own = {name: text.format(**fields) if "tile_" in text else text for name, text in KINDS[op.kind].items()}
-    text = gemm_text(flat, flat.problem(), tiling)
-    changes = {
-        r"\nnamespace callboard \{": f"{INCLUDES}\nnamespace callboard {{",
-        r"using callboard::Call;\n": CALL,
-        r"using CollectiveMainloop = [^;]*;\n": MAINLOOP.format(**own, **fields),
-        r"cute::Shape<int, int, int, int>": f"cute::Shape<int, int, {own['extents']}, int>",
-        r"cutlass::gemm::\w+Scheduler>;": f"cutlass::gemm::{own['scheduler']}Scheduler>;",
-        r"\{\(int\)p\.m, \(int\)p\.n, \(int\)p\.k, ": f"{{(int)p.m, (int)p.n, {own['depth']}, ",
-        r"\(const ElementB\*\)p\.b, b\}": "(const ElementB*)p.b, b, geometry_of(p)}",
-        r"arguments_of\(const Call& p\)": "arguments_of(const ConvCall& p)",
-        r"callboard_workspace\(const Call\*": "callboard_workspace(const ConvCall*",
-        r"callboard_launch\(const Call\*": "callboard_launch(const ConvCall*",
-    }
-    for old, new in changes.items():
-        text, times = re.subn(old, new.replace("\\", "\\\\"), text)
-        assert times == 1, f"{times} of {old}"  # of this package's own text
-    return text
+    mainloop = Mainloop(
+        text=MAINLOOP.format(**own, **fields),
+        headers=INCLUDES,
+        call=CALL,
+        name="ConvCall",
+        inner=own["extents"],
+        depth=own["depth"],
+        beside=", geometry_of(p)",
+    )
+    return gemm_text(flat, flat.problem(), tiling, mainloop)
 
 
 def put_geometry(call: Any, op: Conv) -> None:

@@ -11,8 +11,11 @@ PIXELS = (
     Tiling(128, 64, 128, (2, 1), "Pingpong", raster=1),
 )
 """Rows are pixels, of which there are many, and columns channels."""
-TAPS = (Tiling(128, 128, 128, (1, 1), "Cooperative"), Tiling(128, 64, 128, (1, 1), "Cooperative"))
-"""Rows and columns are channels. Few tiles: no clusters, and blocks share the inner axis, for which they cooperate."""
+TAPS = (
+    Tiling(128, 128, 128, (1, 1), "Cooperative", splits=1),
+    Tiling(128, 64, 128, (1, 1), "Cooperative", splits=1),
+)
+"""Rows and columns are channels. Few tiles, and all pixels are the inner axis, which blocks share (stream-K)."""
 
 
 def tilings_of_conv(kind: ConvKind) -> tuple[Tiling, ...]:

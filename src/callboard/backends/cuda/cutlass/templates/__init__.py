@@ -5,7 +5,7 @@ are its leaves. It is computed in f32 on the accumulators in registers.
 """
 
 from callboard.backends.cuda.cutlass.templates.call import MAX_INPUTS, Call
-from callboard.backends.cuda.cutlass.templates.product import gemm_text
+from callboard.backends.cuda.cutlass.templates.product import Mainloop, gemm_text
 from callboard.backends.cuda.cutlass.templates.rules import why_no_template
 
-__all__ = ["MAX_INPUTS", "Call", "gemm_text", "why_no_template"]
+__all__ = ["MAX_INPUTS", "Call", "Mainloop", "gemm_text", "why_no_template"]

@@ -22,7 +22,7 @@ from callboard.backends.cuda.cutlass.tilings import Tiling
 from callboard.kernel.cutlass import Gemm
 from callboard.kernel.cutlass.fused import Problem
 
-__all__ = ["INPUT", "RESULTS", "gemm_text"]
+__all__ = ["INPUT", "RESULTS", "Mainloop", "gemm_text"]
 
 
 class Input(NamedTuple):
@@ -35,6 +35,27 @@ class Input(NamedTuple):
 
     element: str
     sums: str = "float"
+
+
+class Mainloop(NamedTuple):
+    """What multiplies, beside CUTLASS's mainloop for products: text that a kernel with another one has in its place.
+
+    Attributes:
+        text: Defines ``CollectiveMainloop``.
+        headers: Lines that include what it needs.
+        call: Defines the argument of the functions, a struct derived from ``Call``.
+        name: Of that struct.
+        inner, depth: Type and value of the inner extent.
+        beside: What the mainloop is given behind both factors.
+    """
+
+    text: str
+    headers: str
+    call: str
+    name: str
+    inner: str
+    depth: str
+    beside: str
 
 
 INPUT = {name: Input(element) for name, element in FACTORS.items()}
@@ -67,6 +88,15 @@ SPLIT = """\
     given.scheduler.decomposition_mode = p.splits > 1 ? Mode::SplitK : Mode::StreamK;
 """
 
+MAINLOOP = """\
+using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ElementA, {layout_a}, {align_a},
+    ElementB, {layout_b}, {align_b}, {sums}, TileOfBlock, Cluster,
+    cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+        sizeof(typename CollectiveEpilogue::SharedStorage))>,
+    cutlass::gemm::KernelTmaWarpSpecialized{schedule}{scaled}>::CollectiveOp;
+"""
+
 BODY = """
 namespace fusion = cutlass::epilogue::fusion;
 using TileOfBlock = cute::Shape<cute::Int<{tile_m}>, cute::Int<{tile_n}>, cute::Int<{tile_k}>>;
@@ -93,17 +123,11 @@ using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBui
     cutlass::epilogue::collective::EpilogueTileAuto, {sums}, float,
     ElementC, cutlass::layout::RowMajor, {align_c}, ElementD, cutlass::layout::RowMajor, {align_out},
     Schedule, Tree>::CollectiveOp;
-using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ElementA, {layout_a}, {align_a},
-    ElementB, {layout_b}, {align_b}, {sums}, TileOfBlock, Cluster,
-    cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
-        sizeof(typename CollectiveEpilogue::SharedStorage))>,
-    cutlass::gemm::KernelTmaWarpSpecialized{schedule}{scaled}>::CollectiveOp;
-using Kernel = cutlass::gemm::kernel::GemmUniversal<
-    cute::Shape<int, int, int, int>, CollectiveMainloop, CollectiveEpilogue, cutlass::gemm::{scheduler}>;
+{mainloop}using Kernel = cutlass::gemm::kernel::GemmUniversal<
+    cute::Shape<int, int, {inner}, int>, CollectiveMainloop, CollectiveEpilogue, cutlass::gemm::{scheduler}>;
 using Device = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
 
-static typename Device::Arguments arguments_of(const Call& p) {{
+static typename Device::Arguments arguments_of(const {call}& p) {{
     typename Kernel::StrideA a{{}};
     typename Kernel::StrideB b{{}};
     typename Kernel::StrideC c{{}};
@@ -119,8 +143,8 @@ static typename Device::Arguments arguments_of(const Call& p) {{
     typename Tree::Arguments tree{{{tree}}};
 {hardware}    typename Device::Arguments given{{
         cutlass::gemm::GemmUniversalMode::kGemm,
-        {{(int)p.m, (int)p.n, (int)p.k, (int)p.batch}},
-        {{(const ElementA*)p.a, a, (const ElementB*)p.b, b{scales}}},
+        {{(int)p.m, (int)p.n, {depth}, (int)p.batch}},
+        {{(const ElementA*)p.a, a, (const ElementB*)p.b, b{beside}}},
         {{tree, (const {addend}*){c_at}, c, (ElementD*)p.out, out}},
         hardware}};
     given.scheduler.max_swizzle_size = p.swizzle;
@@ -128,19 +152,26 @@ static typename Device::Arguments arguments_of(const Call& p) {{
 {split}    return given;
 }}
 
-extern "C" long long callboard_workspace(const Call* call) {{
+extern "C" long long callboard_workspace(const {call}* call) {{
     const auto arguments = arguments_of(*call);
 {check}    return (long long)Device::get_workspace_size(arguments);
 }}
 
-extern "C" int callboard_launch(const Call* call, void* workspace, void* stream) {{
+extern "C" int callboard_launch(const {call}* call, void* workspace, void* stream) {{
     Device device;
     const cutlass::Status made = device.initialize(arguments_of(*call), workspace, (cudaStream_t)stream);
 {run}"""
 
 
-def gemm_text(op: Gemm, problem: Problem, tiling: Tiling) -> str:
-    """The source of a message's kernel; extents, steps and the order of tiles are arguments of its functions."""
+def gemm_text(op: Gemm, problem: Problem, tiling: Tiling, instead: Mainloop | None = None) -> str:
+    """The source of a message's kernel; extents, steps and the order of tiles are arguments of its functions.
+
+    Args:
+        op: The message, with placeholders.
+        problem: Its shapes.
+        tiling: How the result is divided.
+        instead: Another mainloop than that of products.
+    """
     made, size = INPUT[op.a.dtype.name], op.a.dtype.itemsize
     out = RESULTS[made.sums][problem.result.dtype.name]
     exact = out == "int32_t" and not op.epilogue and op.c is None
@@ -159,7 +190,30 @@ def gemm_text(op: Gemm, problem: Problem, tiling: Tiling) -> str:
     major = "cutlass::layout::RowMajor", "cutlass::layout::ColumnMajor"
     pair = "cute::tuple<{}, typename Scales::LayoutSF{}>" if blocks else "{}"
     loaded = None if addend.dtype is None else ELEMENTS[addend.dtype.name]
+    mainloop = instead or Mainloop(
+        text=MAINLOOP.format(
+            layout_a=pair.format(major[axis_a], "A"),
+            layout_b=pair.format(major[axis_b], "B"),
+            align_a=BYTES // size,
+            align_b=BYTES // size,
+            sums=made.sums,
+            scaled="FP8BlockScaledAccum" if blocks else "",
+            schedule=tiling.schedule,
+        ),
+        headers="",
+        call="using callboard::Call;\n",
+        name="Call",
+        inner="int",
+        depth="(int)p.k",
+        beside="".join(f", (const float*)p.{one.name}, layout_of_{one.name}(p)" for one in scales if blocks),
+    )
     body = BODY.format(
+        mainloop=mainloop.text,
+        inner=mainloop.inner,
+        depth=mainloop.depth,
+        beside=mainloop.beside,
+        call=mainloop.name,
+        scheduler="StreamKScheduler" if tiling.splits else "PersistentScheduler",
         hardware=HARDWARE,
         check=CHECK,
         run=RUN,
@@ -175,22 +229,15 @@ def gemm_text(op: Gemm, problem: Problem, tiling: Tiling) -> str:
         computed=made.sums if exact else "float",
         leaves="".join(f",\n    {leaf.type}" for leaf in leaves),
         tree=", ".join(given),
-        layout_a=pair.format(major[axis_a], "A"),
-        layout_b=pair.format(major[axis_b], "B"),
-        align_a=BYTES // size,
-        align_b=BYTES // size,
         align_c=BYTES // (addend.dtype or problem.result.dtype).itemsize,
         align_out=BYTES // problem.result.dtype.itemsize,
         step_a=axis_a,
         step_b=1 - axis_b,  # CUTLASS's b is [n, k]
         scaling=blocks,
-        scaled="FP8BlockScaledAccum" if blocks else "",
-        scales="".join(f", (const float*)p.{one.name}, layout_of_{one.name}(p)" for one in scales if blocks),
-        scheduler="StreamKScheduler" if tiling.splits else "PersistentScheduler",
         split=SPLIT if tiling.splits else "",
         warps="Cooperative" if tiling.schedule == "Cooperative" else "",  # of the epilogue
         **tiled(tiling, size),
     )
     function = EXACT if exact else function_text(op, beside)
     own = ["namespace callboard {", functions_text("float"), function, FIELDS, "}"]
-    return "\n".join([HEADERS, *own]) + "\nusing callboard::Call;\n" + body
+    return "\n".join([HEADERS + mainloop.headers, *own]) + "\n" + mainloop.call + body

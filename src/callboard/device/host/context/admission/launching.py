@@ -189,7 +189,8 @@ class Launching:
             other.behind[timeline] = seq
         stream, here = timeline.stream, None
         if plan.recent <= self.longest and plan.calm and timeline.completed == timeline.issued:
-            here = stream.at_once if plan.able is None or plan.able() else None
+            several = plan.recording and plan.recent * call.numbers[0] > self.longest
+            here = None if several or (plan.able is not None and not plan.able()) else stream.at_once
             stream = stream if here is None else here
         timeline.issued = seq
         status = outcome = readback = error = None

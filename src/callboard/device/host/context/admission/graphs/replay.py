@@ -165,9 +165,10 @@ class ReplayStatus(Status):
 
     @property
     def seconds(self) -> float | None:  # type: ignore[override] # computed when it is asked for
+        """How long one replay took."""
         taken = [replayed.seconds for _, _, replayed in self.replayed]
         taken += [status.seconds for _, _, status, _ in self.outcomes]
-        return None if None in taken else sum(each for each in taken if each is not None)
+        return None if None in taken else sum(each for each in taken if each is not None) / self.times
 
     def check(self, outcome: bytes) -> None:
         failed: list[tuple[int, int, AccelError]] = []
