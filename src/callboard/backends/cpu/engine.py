@@ -126,7 +126,7 @@ class Read:
 
     def query_size(self, stream: CpuStream, model: int, out: None) -> Extents:
         """Open the session."""
-        session = self._library.opened(self._spec, lambda: self._model(model).tobytes()).session
+        session: Any = self._library.opened(self._spec, lambda: self._model(model).tobytes()).session
         described = {
             "version": self._library.runtime.__version__,
             "device": f"cpu {platform.machine()}",
@@ -188,7 +188,7 @@ class Run:
             self._opened = opened
             if spec.token:
                 SHARED[spec.token] = opened
-        session = opened.session
+        session: Any = opened.session
         binding = self._bound(opened, (*ins, *outs))
         began = time.perf_counter()
         try:
@@ -214,7 +214,8 @@ class Run:
         binding = known.get(addresses)
         if binding is not None:
             return binding
-        binding = opened.session.io_binding()
+        session: Any = opened.session
+        binding = session.io_binding()
         ins = len(self._ins)
         for (name, code, shape), address in zip(self._ins, addresses, strict=False):
             binding.bind_input(name, "cpu", 0, code, shape, address)

@@ -99,4 +99,4 @@ class HeldRef(GpuRef[Mode]):
             if not isinstance(_slot.__get__(self), Allocation):
                 _slot.__set__(self, None)
                 return
-        GpuRef.free(self)
+        super().free()
