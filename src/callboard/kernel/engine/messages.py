@@ -31,7 +31,7 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         outputs: Names of the outputs.
         layouts: Dtype and shape of each output; -1 for an extent that the engine determines.
         budget: Seconds of an execution.
-        steady: Its time depends on the shapes of the inputs alone.
+        steady: Its time, and all shapes in it, depend on the shapes of the inputs alone.
         token: Contexts in the process of the host find the session by it; ``""``: there are none.
         waits: On CUDA: it may take long on the host, which opens the session, looks for algorithms or waits for values
             of the device: it is done on the host's helper thread.
