@@ -373,6 +373,28 @@ async def test_freed_results_and_a_closed_device() -> None:
         context(x=X)
 
 
+async def test_results_of_other_devices_and_stale_ones_are_refused() -> None:
+    nodes = [node("Neg", ["x"], ["y"])]
+    data = model(nodes, {"x": ("f32", ["n", 4])}, {"y": ("f32", ["n", 4])})
+    async with cb.device("cpu") as dev:
+        context = await direct(dev, data)
+        async with cb.device("cpu") as other:
+            far = (await direct(other, data))(x=X)
+            assert held_array(far) is not None
+            with pytest.raises(cb.DeviceMismatch, match="opened separately"):
+                context(x=far)
+        with pytest.raises(cb.DeviceMismatch):
+            context(x=far)  # its device is closed, too
+        freed = context(x=X)
+        freed.free()
+        with pytest.raises(cb.GpuRefStale, match="freed"):
+            context(x=freed)
+        own = context(x=X)
+        np.testing.assert_array_equal(await context(x=own).get(), X)
+    with pytest.raises((cb.GpuRefStale, cb.DeviceStopped)):
+        context(x=own)
+
+
 async def test_a_lost_context_ends_direct_executions() -> None:
     async with open_faulty("context_poisoned", at=30, isolation="thread") as dev:
         context = await direct(dev)

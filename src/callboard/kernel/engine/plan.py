@@ -14,6 +14,7 @@ import numpy as np
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.kernel.engine.inputs.bounds import bounds_of
 from callboard.kernel.engine.inputs.profiles import Port, Profile
 from callboard.kernel.engine.inputs.refused import MOST_NAMES
@@ -180,11 +181,13 @@ class EnginePlan:
 
         Raises:
             ShapeError: The plan was built without ``refit=True``, or a weight does not fit. Nothing was replaced.
+            TypeError: A weight has masked elements. Nothing was replaced.
         """
         if not self.refittable:
             raise ShapeError(f"{self.title}: the plan's weights are fixed; build it with refit=True")
         now = dict(self.resident.weights)
         for name, value in weights.items():
+            refuse_masked(value, f"{self.title}: weight {name!r}", "array.filled(value)")
             array = np.ascontiguousarray(value)
             old = now.get(name)
             if old is None:

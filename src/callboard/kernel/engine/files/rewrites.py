@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from callboard.kernel.engine.onnxfile import Graph, Node, OnnxError, model_of
 
 __all__ = ["switched_off"]
@@ -54,4 +56,4 @@ def _graphs(graph: Graph) -> Iterator[Graph]:
 def _dtype(node: Node) -> str:
     """Of the value of a constant; ``""`` where that cannot be told."""
     value = node.attributes.get("value") if node.title == "Constant" else None
-    return str(value.dtype.name) if hasattr(value, "dtype") else ""
+    return value.dtype.name if isinstance(value, np.ndarray) else ""

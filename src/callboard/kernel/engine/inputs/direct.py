@@ -16,7 +16,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Operand
-from callboard.core.ref import held_array
+from callboard.core.ref import held_by
 from callboard.kernel.engine.inputs.given import arrays_of
 from callboard.kernel.engine.inputs.opened import MOST_KNOWN, SHARED, Opened, Shapes
 from callboard.kernel.engine.messages import EngineSpec
@@ -78,9 +78,6 @@ class Direct:
         Raises:
             InputRefused: A value is outside of a table that the model indexes with it.
         """
-        feed = self._fed(named)
-        if feed is None:
-            return None
         plan = self._plan
         resident = plan.resident
         model = resident.there("")
@@ -89,6 +86,9 @@ class Direct:
         port = model._port
         holding = port.holding
         if holding is None or model.generation != port.generation:
+            return None
+        feed = self._fed(port, named)
+        if feed is None:
             return None
         opened = self._opened
         if opened is None or opened.session is None:
@@ -131,15 +131,15 @@ class Direct:
         refs = holding.hold(found, layouts, seconds)
         return refs[0] if len(refs) == 1 else tuple(refs)
 
-    def _fed(self, named: Mapping[str, Any]) -> "dict[str, np.ndarray[Any, Any]] | None":
-        """The inputs in their order, row-major and on the host; None if one is not, or is missing."""
+    def _fed(self, port: Any, named: Mapping[str, Any]) -> "dict[str, np.ndarray[Any, Any]] | None":
+        """The inputs in their order, row-major and on the host; None if one is not, is missing, or is refused."""
         found = {}
         if len(named) != len(self._names):
             return None
         for name in self._names:
             value = named.get(name)
             if type(value) is not np.ndarray:
-                held = held_array(value)
+                held = held_by(port, value)
                 if held is None:
                     return None if isinstance(value, Operand) else self._converted(named)
                 value = held
