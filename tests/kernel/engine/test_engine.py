@@ -228,3 +228,13 @@ async def test_results_may_be_written() -> None:
                     np.testing.assert_array_equal(await ref.get(), np.full(ref.shape, at, "f4"))
                 np.testing.assert_array_equal(await context(x=x)[2].get(), W)
             np.testing.assert_array_equal(await x.get(), X[:2])
+
+
+async def test_what_is_shown_of_a_plan_is_short(dev: Any, engine: str) -> None:
+    weights = {"w": np.arange(1 << 14, dtype="f4").reshape(128, 128)}
+    data = model([node("MatMul", ["x", "w"], ["y"])], {"x": ("f32", [1, 128])}, {"y": ("f32", [1, 128])}, weights)
+    plan = await dev.engine.build(data, engine=engine, title="net")
+    assert repr(plan).startswith(f"<plan of net by {engine} ")
+    assert f"{len(data)} bytes" in repr(plan)
+    for shown in (plan, plan.model, dev.engine.context(plan)):
+        assert len(repr(shown)) < 200

@@ -140,6 +140,7 @@ class Methods(Api[Mode]):
                     f"{made.title} is a plan of {made.engine} for {what} {header[what]!r}, and this device has "
                     f"{getattr(made, what)!r}; build it again"
                 )
+        made.reason = header["reason"] or "as the plan says"
         return made
 
     def context(

@@ -141,6 +141,9 @@ class EnginePlan:
         self.token = f"{os.getpid()}.{next(_numbers)}"
         """Names it in this process and in its hosts."""
 
+    def __repr__(self) -> str:
+        return f"<plan of {self.title} by {self.engine} {self.version} on {self.device}, {len(self.data)} bytes>"
+
     @property
     def opset(self) -> int:
         """The version of ONNX's operators that the model uses."""
@@ -218,6 +221,7 @@ class EnginePlan:
             "threads": self.threads,
             "refit": self.refittable,
             "precision": self.precision,
+            "reason": self.reason,
             "profiles": {name: each.shapes for name, each in self.profiles.items()},
             "bytes": len(data),
         }
@@ -297,6 +301,7 @@ def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
         right = right and all(isinstance(header[key], str) for key in ("engine", "version", "device", "title"))
         right = right and isinstance(header["profiles"], dict) and isinstance(header["refit"], bool)
         right = right and isinstance(header.setdefault("precision", "f32"), str)
+        right = right and isinstance(header.setdefault("reason", ""), str)
     except (ValueError, KeyError, TypeError, RecursionError):
         right, header, model = False, {}, b""
     if not right:

@@ -112,6 +112,9 @@ class DistanceField(Part, frozen=True, kw_only=True):
         z, y, x = array.shape
         return cls(values=array.astype("<f4").tobytes(), extents=(x, y, z), **others)
 
+    def __repr__(self) -> str:
+        return f"<distances at {' x '.join(map(str, self.extents))} places, {self.spacing:g} m apart>"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for n, extent in enumerate(self.extents):

@@ -4,7 +4,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,7 @@ class Wanted:
 class Source:
     """A model that has been read and checked, and the engine that is to execute it."""
 
-    data: bytes
+    data: bytes = field(repr=False)
     model: Model
     inputs: list[Port]
     profiles: dict[str, Profile]
