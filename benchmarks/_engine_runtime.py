@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from _engine_subjects import Array, Call, Subject
 
+from callboard.kernel.engine.files.rewrites import switched_off
+
 __all__ = ["by_binding", "by_fused", "with_cuda"]
 
 CUDA = "CUDAExecutionProvider"
@@ -49,7 +51,11 @@ def by_binding(
     options.add_external_initializers(list(given), list(given.values()))
     cuda = {"device_id": "0", "enable_cuda_graph": str(int(graph)), "use_tf32": str(int(tf32))}
     opened = runtime.InferenceSession(
-        data, options, providers=[(CUDA, cuda), "CPUExecutionProvider"], enable_fallback=0
+        data,
+        options,
+        providers=[(CUDA, cuda), "CPUExecutionProvider"],
+        enable_fallback=0,
+        disabled_optimizers=switched_off(data),
     )
     if CUDA not in opened.get_providers():
         raise RuntimeError("the CUDA provider was not loaded")

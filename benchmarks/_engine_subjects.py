@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import callboard as cb
+from callboard.kernel.engine.files.rewrites import switched_off
 from callboard.kernel.engine.onnxfile import field_bytes, info_bytes, tensor_bytes
 
 __all__ = [
@@ -113,7 +114,9 @@ def session(data: bytes, threads: int = 0) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        data, options, providers=["CPUExecutionProvider"], disabled_optimizers=switched_off(data)
+    )
 
 
 def by_session(opened: Any, call: Call) -> Subject:

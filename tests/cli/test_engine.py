@@ -27,6 +27,30 @@ def test_a_plan_in_eight_bits_says_what_it_costs(tmp_path: Path, capsys: pytest.
     assert "--precision needs --calibration FILE.npz" in capsys.readouterr().err
 
 
+def test_a_plan_keeps_its_reason_and_refuses_options_of_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, plan, again = tmp_path / "linear.onnx", tmp_path / "linear.plan", tmp_path / "again.plan"
+    model.write_bytes(linear(2))
+    assert main(["engine", "build", str(model)]) == 0
+    reason = capsys.readouterr().out.splitlines()[0].rpartition("measured")[2]
+    assert "onnxruntime" in reason
+    assert main(["engine", "build", str(plan), "-o", str(again)]) == 0
+    assert reason in capsys.readouterr().out
+    for action in (["inspect"], ["bench", "-n", "3"]):
+        assert main(["engine", *action, str(again)]) == 0
+        assert reason in capsys.readouterr().out.splitlines()[0]
+    for action in ("build", "inspect", "bench"):
+        for option in (["--engine", "callboard"], ["--profile", "x=1x4:2x4:8x4"]):
+            assert main(["engine", action, str(plan), *option]) == 2
+            assert f"is a plan, which has its engine, profiles and precision already, and {option[0]} is of ONNX" in (
+                capsys.readouterr().err
+            )
+    for option in (["--engine", "tensorrt"], ["--refit"], ["--precision", "int8"]):
+        assert main(["engine", "build", str(plan), *option]) == 2
+        assert "is a plan, which has its engine" in capsys.readouterr().err
+
+
 def test_a_plan_of_tensorrt_is_built_and_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         TrtRuntime()

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from callboard.agents.checks import matrix
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.ref.hostarrays import host_array
+from callboard.patterns.moe.grouped import GroupedExperts
+from callboard.realtime.particles.obstacles import DistanceField
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "a sparse matrix": (scipy.sparse.csr_matrix(np.eye(3)), r"csr_matrix of SciPy; use dev\.sparse\.from_scipy"),
@@ -132,3 +135,21 @@ def test_what_its_methods_raise_is_an_error_about_the_value() -> None:
 
     with pytest.raises(TypeError, match=r"put: the value \(.*Fails\) gives no array: ValueError: no values today"):
         host_array(Fails(), None)
+
+
+ROWS = np.ma.MaskedArray(np.ones((2, 4), "f4"), mask=np.eye(2, 4, dtype=bool))
+NO_DEVICE: Any = None
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: matrix("rows", ROWS, columns=4),
+        lambda: DistanceField.of(ROWS[None], spacing=1.0),
+        lambda: GroupedExperts(NO_DEVICE, ROWS[None], np.ones((1, 4, 2))),
+    ],
+    ids=["embeddings", "distances", "weights"],
+)
+def test_masks_are_not_left_out_elsewhere(use: Any) -> None:
+    with pytest.raises(TypeError, match=r"masked elements; fill them first: array\.filled\(value\)"):
+        use()

@@ -3,6 +3,7 @@ face.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -61,7 +62,7 @@ async def test_extents_are_known_when_awaited_and_not_before(dev: cb.Device) -> 
     ref = dev.ask(Larger(x=dev.put(X), how="go"))
     assert (ref.ndim, ref.dtype.name, repr(ref.layout)) == (1, "f32", "f32[<=9]")
     looks = [lambda: ref.shape, lambda: ref.size, lambda: ref.nbytes, lambda: len(ref), lambda: ref[1:], lambda: ref.T]
-    for poll in [*looks, lambda: ref.reshape(-1), ref.get, ref.token, lambda: dev.copy(ref), lambda: ref.strides]:
+    for poll in [*looks, lambda: ref.reshape(-1), ref.token, lambda: dev.copy(ref), lambda: ref.strides]:
         with pytest.raises(cb.ShapeError, match="await it first"):
             poll()
     assert "f32[<=9]" in repr(ref)
@@ -71,6 +72,31 @@ async def test_extents_are_known_when_awaited_and_not_before(dev: cb.Device) -> 
     np.testing.assert_array_equal(await ref.get(), ABOVE)
     np.testing.assert_array_equal(await ref[1:3].get(), ABOVE[1:3])
     np.testing.assert_array_equal(await dev.copy(ref).get(), ABOVE)
+
+
+async def test_values_can_be_asked_for_before_the_extents_are_known(dev: cb.Device) -> None:
+    x = dev.put(X)
+    reply = dev.ask(Larger(x=x, how="go")).get()
+    dropped = dev.ask(Larger(x=x)).get()
+    gc.collect()  # the reply alone holds the array
+    assert not reply.done()
+    dev.fill(x, 100)
+    del dropped
+    EVENTS["go"].set()
+    np.testing.assert_array_equal(await reply, ABOVE)
+    out = np.zeros(9, "f4")
+    refs = [dev.ask(Larger(x=dev.put(X))) for _ in range(3)]
+    replies = [refs[0].get(out[:5]), refs[1].get(out[:4]), refs[2].get()]
+    refs[2].free()
+    assert (await replies[0]).base is out
+    np.testing.assert_array_equal(out[:5], ABOVE)
+    with pytest.raises(cb.ShapeError, match=r"get: out is float32\[4\], the array is f32\[5\]"):
+        await replies[1]
+    with pytest.raises(cb.GpuRefStale, match="freed"):
+        await replies[2]
+    late = dev.ask(Larger(x=dev.put(X)))
+    found = await asyncio.to_thread(lambda: late.get().result(60))
+    np.testing.assert_array_equal(found, ABOVE)
 
 
 async def test_an_operand_without_extents_is_refused_by_name_with_the_cure(dev: cb.Device) -> None:
@@ -164,7 +190,11 @@ async def test_a_failing_size_query_is_an_answer_and_the_library_goes_on(dev: cb
     x = dev.put(X)
     bad, good = dev.ask(Larger(x=x, how=how)), dev.ask(Larger(x=x))
     with pytest.raises(cb.LibraryError, match=says):
+        await bad.get()
+    with pytest.raises(cb.LibraryError, match=says):
         await bad
+    with pytest.raises(cb.LibraryError, match=says):
+        await bad.get()
     with pytest.raises(cb.ShapeError, match="await it first"):
         dev.copy(bad)
     np.testing.assert_array_equal(await (await good).get(), ABOVE)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
+from callboard.core.ref.hostarrays import refuse_masked
 
 __all__ = ["Floats", "matrix", "positive"]
 
@@ -32,6 +33,7 @@ def matrix(
         ShapeError: It has another shape.
         ValueError: It has numbers that are not finite, or too large; with ``unit``, a row is zero.
     """
+    refuse_masked(value, name, "array.filled(value)")
     array = np.asarray(value)
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} has dtype {array.dtype}; pass real numbers, such as an array of f32")

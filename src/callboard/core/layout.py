@@ -11,7 +11,20 @@ import msgspec
 from callboard.core.dtype import BY_CODE, DType
 from callboard.core.errors import ShapeError
 
-__all__ = ["BoundedExtent", "HasLayout", "Layout", "OpenLayout", "Rows", "layout_of", "rows_of", "shape_of"]
+__all__ = [
+    "UNBOUNDED",
+    "BoundedExtent",
+    "HasLayout",
+    "Layout",
+    "OpenLayout",
+    "Rows",
+    "layout_of",
+    "rows_of",
+    "shape_of",
+]
+
+UNBOUNDED = 1 << 48
+"""Bound of an extent of which nothing is known before."""
 
 
 class BoundedExtent(NamedTuple):
@@ -146,8 +159,13 @@ class OpenLayout(Layout):
         return hash((self.dtype.code, self.extents))
 
     def __repr__(self) -> str:
-        extents = ", ".join(f"<={e.bound}" if isinstance(e, BoundedExtent) else str(e) for e in self.extents)
-        return f"{self.dtype}[{extents}]"
+        return f"{self.dtype}[{', '.join(map(_told, self.extents))}]"
+
+
+def _told(extent: "int | BoundedExtent") -> str:
+    if not isinstance(extent, BoundedExtent):
+        return str(extent)
+    return f"<={extent.bound}" if extent.bound < UNBOUNDED else "?"
 
 
 class HasLayout:

@@ -182,7 +182,14 @@ class HostOnnxRuntime:
 
     def set_default_logger_severity(self, severity: int) -> None: ...
 
-    def InferenceSession(self, data: bytes, options: Settings, providers: Any, enable_fallback: int) -> Session:  # noqa: N802 - its name
+    def InferenceSession(  # noqa: N802 - its name
+        self,
+        data: bytes,
+        options: Settings,
+        providers: Any,
+        enable_fallback: int,
+        disabled_optimizers: list[str],
+    ) -> Session:
         assert enable_fallback == 0
         self.opened.append(providers[0][1])
         return Session(self, data, options, providers)

@@ -221,6 +221,43 @@ async def test_what_is_no_direct_execution(dev: Any, monkeypatch: pytest.MonkeyP
     assert held_array(context(x=X)) is None
 
 
+ONE = {"one": np.ones((1, 1), "f4")}
+
+
+@pytest.mark.parametrize(
+    "op, weights",
+    [
+        (node("ConstantOfShape", ["n"], ["z"], value=np.ones(1, "f4")), {}),
+        (node("Expand", ["one", "n"], ["z"]), ONE),
+        (node("Tile", ["one", "n"], ["z"]), ONE),
+        (node("Reshape", ["many", "n"], ["z"]), {"many": np.ones(12, "f4")}),
+        (node("Pad", ["one", "n"], ["z"]), {"one": np.ones(1, "f4")}),
+        (node("Resize", ["one", "", "", "n"], ["z"]), ONE),
+    ],
+)
+async def test_no_model_whose_time_follows_from_values(dev: Any, op: bytes, weights: Any) -> None:
+    """Those with other values take any time: each execution is an op, and none that is run where it is called."""
+    nodes = [op, node("ReduceSum", ["z"], ["y"], keepdims=0)]
+    context = await context_of(dev, model(nodes, {"n": ("i64", [2])}, {"y": ("f32", [])}, weights))
+    for _ in range(3):
+        y = context(n=np.array([3, 4]))
+        assert held_array(y) is None
+        assert await y.get() > 0
+    assert not any(known.spec.steady for known in context._known.values())
+
+
+async def test_weights_that_can_be_replaced_are_values(dev: Any) -> None:
+    nodes = [node("Resize", ["x", "", "scales"], ["y"])]
+    weights = {"scales": np.array([1, 2], "f4")}
+    data = model(nodes, {"x": ("f32", ["n", 4])}, {"y": ("f32", ["n", 8])}, weights)
+    fixed, open_ = await context_of(dev, data), await context_of(dev, data, refit=True)
+    for context, held in ((fixed, True), (open_, False)):
+        for _ in range(3):
+            y = context(x=X)
+            np.testing.assert_array_equal(await y.get(), np.repeat(X, 2, 1))
+        assert (held_array(context(x=X)) is not None) is held
+
+
 async def test_extents_that_a_model_does_not_declare(dev: Any) -> None:
     """They follow from the shapes of the inputs: those of one set are known after its first direct execution."""
     nodes = [node("Concat", ["x", "x"], ["y"], axis=0), node("Neg", ["x"], ["z"])]
@@ -334,6 +371,28 @@ async def test_freed_results_and_a_closed_device() -> None:
             use()
     with pytest.raises(cb.DeviceStopped):
         context(x=X)
+
+
+async def test_results_of_other_devices_and_stale_ones_are_refused() -> None:
+    nodes = [node("Neg", ["x"], ["y"])]
+    data = model(nodes, {"x": ("f32", ["n", 4])}, {"y": ("f32", ["n", 4])})
+    async with cb.device("cpu") as dev:
+        context = await direct(dev, data)
+        async with cb.device("cpu") as other:
+            far = (await direct(other, data))(x=X)
+            assert held_array(far) is not None
+            with pytest.raises(cb.DeviceMismatch, match="opened separately"):
+                context(x=far)
+        with pytest.raises(cb.DeviceMismatch):
+            context(x=far)  # its device is closed, too
+        freed = context(x=X)
+        freed.free()
+        with pytest.raises(cb.GpuRefStale, match="freed"):
+            context(x=freed)
+        own = context(x=X)
+        np.testing.assert_array_equal(await context(x=own).get(), X)
+    with pytest.raises((cb.GpuRefStale, cb.DeviceStopped)):
+        context(x=own)
 
 
 async def test_a_lost_context_ends_direct_executions() -> None:

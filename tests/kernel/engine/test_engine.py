@@ -65,8 +65,15 @@ async def test_outputs_that_only_the_engine_knows(dev: Any) -> None:
     data = model([node("NonZero", ["x"], ["y"])], {"x": ("f32", ["n"])}, {"y": ("i64", [1, "found"])})
     plan = await dev.engine.build(data)
     y = dev.engine.context(plan)(x=np.array([0, 3, 0, 4], "f4"))
-    await y
+    assert "i64[1, ?]" in repr(y)
     assert (await y.get()).tolist() == [[1, 3]]
+    assert y.shape == (1, 2)
+    shaped = [node("Reshape", ["x", "s"], ["z"]), node("NonZero", ["z"], ["y"])]
+    data = model(shaped, {"x": ("f32", ["n"]), "s": ("i64", [2])}, {"y": ("i64", [2, "found"])})
+    context = dev.engine.context(await dev.engine.build(data))
+    assert (await context(x=np.ones(4, "f4"), s=[2, 2]).get()).shape == (2, 4)
+    with pytest.raises(cb.ShapeError, match="node Reshape"):
+        await context(x=np.ones(4, "f4"), s=[3, 7]).get()
 
 
 async def test_an_output_without_a_number_of_axes_is_refused(dev: Any) -> None:
@@ -221,3 +228,13 @@ async def test_results_may_be_written() -> None:
                     np.testing.assert_array_equal(await ref.get(), np.full(ref.shape, at, "f4"))
                 np.testing.assert_array_equal(await context(x=x)[2].get(), W)
             np.testing.assert_array_equal(await x.get(), X[:2])
+
+
+async def test_what_is_shown_of_a_plan_is_short(dev: Any, engine: str) -> None:
+    weights = {"w": np.arange(1 << 14, dtype="f4").reshape(128, 128)}
+    data = model([node("MatMul", ["x", "w"], ["y"])], {"x": ("f32", [1, 128])}, {"y": ("f32", [1, 128])}, weights)
+    plan = await dev.engine.build(data, engine=engine, title="net")
+    assert repr(plan).startswith(f"<plan of net by {engine} ")
+    assert f"{len(data)} bytes" in repr(plan)
+    for shown in (plan, plan.model, dev.engine.context(plan)):
+        assert len(repr(shown)) < 200

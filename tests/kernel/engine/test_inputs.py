@@ -224,3 +224,23 @@ async def test_weights_and_lists_of_inputs_are_named() -> None:
             context([x])
         with pytest.raises(TypeError, match=r"inputs is ndarray"):
             await context.run(x)
+
+
+@pytest.mark.parametrize("engine", ["callboard", "onnxruntime"])
+async def test_masked_elements_are_refused(engine: str) -> None:
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    async with cb.device("cpu") as dev:
+        context = dev.engine.context(await dev.engine.build(linear(), engine=engine, refit=True))
+        x = np.ma.MaskedArray(np.ones((2, 4), "f4"), mask=np.eye(2, 4, dtype=bool))
+        whole = np.ma.MaskedArray(np.ones((2, 4), "f4"))
+        for _ in range(3):
+            await context(x=whole)
+            for given in (x, [x[0], x[1]]):
+                with pytest.raises(TypeError, match=r"model: input 'x': .*masked elements.*: array\.filled\(value\)"):
+                    context(x=given)
+                with pytest.raises(TypeError, match=r"input 'x': .*masked elements"):
+                    await context.run({"x": given})
+        b = np.ma.MaskedArray(np.ones(3, "f4"), mask=[0, 1, 0])
+        with pytest.raises(TypeError, match=r"weight 'b': .*masked elements"):
+            context.plan.refit({"b": b})

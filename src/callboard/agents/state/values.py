@@ -11,6 +11,7 @@ import numpy as np
 from callboard.agents.state.errors import StateLost
 from callboard.agents.state.regions import Region
 from callboard.core.ref.handle import GpuRef
+from callboard.core.ref.hostarrays import refuse_masked
 
 __all__ = ["SharedValue", "StateView"]
 
@@ -84,6 +85,8 @@ class SharedValue:
         return found
 
     def _assign(self, part: Any, value: Any) -> None:
+        if not isinstance(part, np.ma.MaskedArray):
+            refuse_masked(value, "value", "array.filled(value)")
         if isinstance(part, GpuRef):
             source = value if isinstance(value, GpuRef) else self._device.put(np.asarray(value, part.dtype.np))
             self._device.copy(source, out=part)

@@ -19,6 +19,7 @@ from callboard.core.layout import Layout
 from callboard.core.library import AnyOp, Extents, plans
 from callboard.core.op import outputs_of
 from callboard.kernel.engine import Build, EngineSpec, Execute, Release
+from callboard.kernel.engine.files.rewrites import switched_off
 from callboard.kernel.engine.inputs.opened import SHARED, Opened
 from callboard.kernel.engine.inputs.overtime import Overtime
 from callboard.kernel.engine.inputs.refused import runtime_error
@@ -87,8 +88,11 @@ class CpuEngine(CpuLibrary):
             options.intra_op_num_threads = spec.threads or cores()
             # Threads that wait in a loop would take the cores from the actors.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            file = data()
             try:
-                session = self.runtime.InferenceSession(data(), options, providers=["CPUExecutionProvider"])
+                session = self.runtime.InferenceSession(
+                    file, options, providers=["CPUExecutionProvider"], disabled_optimizers=switched_off(file)
+                )
             except Exception as e:  # ONNX Runtime's own errors have no common base
                 raise LibraryError(f"ONNX Runtime cannot read {spec.title}: {e}", "onnxruntime") from e
             self._sessions[key] = found = Opened(session)

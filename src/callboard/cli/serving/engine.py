@@ -74,6 +74,8 @@ async def _run(arguments: argparse.Namespace) -> int:
     import callboard as cb
 
     data = await asyncio.to_thread(_read, arguments.model)
+    if data.startswith(b"CBENGINE"):
+        _check_plan(arguments)
     async with cb.device(arguments.device) as device:
         if getattr(arguments, "precision", None):
             data = await _lowered(device, data, arguments)
@@ -98,6 +100,20 @@ async def _run(arguments: argparse.Namespace) -> int:
         if arguments.action == "bench":
             print(await _measured(device, plan, max(arguments.calls, 1)))
     return 0
+
+
+def _check_plan(arguments: argparse.Namespace) -> None:
+    """Refuse what says how a plan is built, for a file that is one.
+
+    Raises:
+        ValueError: One of these options is given.
+    """
+    for option in ("engine", "profile", "refit", "precision", "calibration"):
+        if getattr(arguments, option, None):
+            raise ValueError(
+                f"{arguments.model} is a plan, which has its engine, profiles and precision already, and --{option} is "
+                "of ONNX files: leave it out, or build the plan of the ONNX file"
+            )
 
 
 def _read(path: Path) -> bytes:

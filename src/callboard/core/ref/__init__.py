@@ -3,7 +3,7 @@
 from callboard.core.ref.allocation import Allocation, Released
 from callboard.core.ref.deferred import Deferral, Deferrals, DeferredRef, deferral_of
 from callboard.core.ref.handle import AccelRef, GpuRef, stale
-from callboard.core.ref.held import HeldRef, held_array
+from callboard.core.ref.held import HeldRef, held_array, held_by
 from callboard.core.ref.ports import RefPort, RefServices
 from callboard.core.ref.tokens import GpuToken
 
@@ -21,5 +21,6 @@ __all__ = [
     "Released",
     "deferral_of",
     "held_array",
+    "held_by",
     "stale",
 ]

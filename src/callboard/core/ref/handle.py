@@ -131,6 +131,8 @@ class GpuRef(Operand, ArrayOperators[Mode], Reply["GpuRef[Mode]"], Generic[Mode]
             ShapeError: ``out`` does not fit; at the call.
             MailboxFull: ``max_in_flight`` ops or ``max_staged_bytes`` wait; at the call. An array above
                 ``max_staged_bytes`` is transferred in parts. A :mod:`callboard.sync` device waits for room.
+
+        Extents that its op determines are waited for first; the reply then also raises what is raised at the call.
         """
         got: Reply[np.ndarray[Any, Any]] | np.ndarray[Any, Any] = self._port.services.get(self, out)
         return got

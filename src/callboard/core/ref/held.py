@@ -16,7 +16,7 @@ from callboard.core.ref.handle import GpuRef
 from callboard.core.ref.ports import RefPort
 from callboard.core.reply import DONE, PENDING
 
-__all__ = ["HeldRef", "held_array"]
+__all__ = ["HeldRef", "held_array", "held_by"]
 
 Array = np.ndarray[Any, Any]
 _slot: Any = GpuRef.__dict__["allocation"]
@@ -29,6 +29,13 @@ class _Nowhere:
 
     def append(self, id: int, /) -> None:
         """Do nothing."""
+
+
+def held_by(port: RefPort, ref: Any) -> Array | None:
+    """As :func:`held_array`, for a ref that ops of a device may read now; None for those that they refuse."""
+    if type(ref) is not HeldRef or ref._port is not port or ref._why_stale() is not None:
+        return None
+    return held_array(ref)
 
 
 def held_array(ref: Any) -> Array | None:

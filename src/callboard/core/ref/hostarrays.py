@@ -62,22 +62,24 @@ def is_masked(value: Any) -> bool:
     return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())
 
 
-def refuse_masked(value: Any, what: str) -> None:
+def refuse_masked(value: Any, what: str, cure: str = "") -> None:
     """Refuse a masked array, also within lists: no array of a device has a mask, so it would be left out.
 
     Args:
         value: Any value.
-        what: The function that was called, for the error.
+        what: The function that was called, or the value's name, for the error.
+        cure: What to pass; by default that of a function of an array.
 
     Raises:
         TypeError: An element is masked.
     """
     if isinstance(value, np.ma.MaskedArray):
         if is_masked(value):
-            raise TypeError(f"{what}: the array has masked elements; fill them first: {what}(array.filled(value))")
+            cure = cure or f"{what}(array.filled(value))"
+            raise TypeError(f"{what}: the array has masked elements; fill them first: {cure}")
     elif isinstance(value, list | tuple) and not _NUMBERS.issuperset(map(type, value)):
         for item in value:
-            refuse_masked(item, what)
+            refuse_masked(item, what, cure)
 
 
 def told(what: str, array: Any, name: str, ask: Callable[[], T]) -> T:

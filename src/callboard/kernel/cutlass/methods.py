@@ -9,6 +9,7 @@ from callboard.core.dtype import DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.core.reply import Reply
 from callboard.kernel.api import Api
 from callboard.kernel.cutlass.conv import Conv, ConvKind, ExplainConv
@@ -409,6 +410,7 @@ def _starts(offsets: Any, groups: int, rows: int) -> "np.ndarray[Any, Any]":
         if not groups or rows % groups:
             raise ShapeError(f"cutlass.grouped_gemm: {rows} rows in {groups} groups of equal size; pass offsets")
         return np.arange(groups + 1, dtype=np.int32) * np.int32(rows // groups)
+    refuse_masked(offsets, "cutlass.grouped_gemm: offsets", "array.filled(value)")
     starts = np.asarray(offsets)
     if starts.shape != (groups + 1,) or starts.dtype.kind not in "iu":
         raise ShapeError(

@@ -16,8 +16,8 @@ from callboard.core.op import Repeated, info_of
 from callboard.core.operand import Operand
 from callboard.kernel.api import Submit
 from callboard.kernel.engine.inputs.budget import Budget, Walk, finished
-from callboard.kernel.engine.inputs.direct import LEAST_BUDGET, Direct, is_steady
-from callboard.kernel.engine.inputs.following import Found
+from callboard.kernel.engine.inputs.direct import LEAST_BUDGET, Direct
+from callboard.kernel.engine.inputs.following import Found, follow
 from callboard.kernel.engine.inputs.given import arrays_of, by_name, in_order
 from callboard.kernel.engine.mapped.graph import stays_on_host
 from callboard.kernel.engine.mapped.recorded import Recorded
@@ -73,8 +73,9 @@ class ExecutionContext:
             self._runner = self._recorded = Recorded(plan.runner, record)
         self._names = [port.name for port in plan.inputs]
         self._known: dict[tuple[Any, ...], _Known] = {}
-        self._found = None if plan.waits is None else Found(plan.model)
-        self._steady = self._runner is None and is_steady(plan.model)
+        follows = self._runner is None and follow(plan.model, plan.resident.weights)
+        self._found = None if plan.waits is None else Found(follows)
+        self._steady = follows
         direct = self._steady and budget >= LEAST_BUDGET
         self._direct = Direct(plan, lambda layouts: self._checked(layouts, plan.resident)) if direct else None
 

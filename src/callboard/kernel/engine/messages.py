@@ -7,7 +7,7 @@ import msgspec
 
 from callboard.core.dtype import DTYPES, DType
 from callboard.core.errors import ShapeError
-from callboard.core.layout import BoundedExtent, layout_of
+from callboard.core.layout import UNBOUNDED, BoundedExtent, layout_of
 from callboard.core.op import Op, Outputs, StructOutputs
 from callboard.core.operand import In, Out
 from callboard.core.ref import GpuRef
@@ -16,8 +16,6 @@ from callboard.kernel.engine.actor import TrtActor
 __all__ = ["Build", "EngineSpec", "Execute", "Release"]
 
 MOST_TEXT = 64 << 20
-MOST_EXTENT = 1 << 48
-"""Bound of an extent that only the engine determines."""
 
 
 class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
@@ -31,7 +29,7 @@ class EngineSpec(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         outputs: Names of the outputs.
         layouts: Dtype and shape of each output; -1 for an extent that the engine determines.
         budget: Seconds of an execution.
-        steady: Its time depends on the shapes of the inputs alone.
+        steady: Its time, and all shapes in it, depend on the shapes of the inputs alone.
         token: Contexts in the process of the host find the session by it; ``""``: there are none.
         waits: On CUDA: it may take long on the host, which opens the session, looks for algorithms or waits for values
             of the device: it is done on the host's helper thread.
@@ -112,7 +110,7 @@ class Execute(Op[TrtActor, "tuple[GpuRef, ...]"], tag="engine.execute"):
                 raise ShapeError(f"{self.label}: outs has {out.layout!r}; outputs must have no gaps")
         return {
             "outs": tuple(
-                layout_of(DTYPES[dtype], tuple(BoundedExtent(MOST_EXTENT) if n < 0 else n for n in shape))
+                layout_of(DTYPES[dtype], tuple(BoundedExtent(UNBOUNDED) if n < 0 else n for n in shape))
                 for dtype, shape in spec.layouts
             )
         }

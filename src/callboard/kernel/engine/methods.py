@@ -60,7 +60,8 @@ class Methods(Api[Mode]):
                 installed, the one that is faster: both are executed a few times, for a second at most, unless a
                 shape is open or the model is large or slow, and the times are kept on disk. Otherwise
                 ``"callboard"``; on CUDA ``"onnxruntime"`` for a model that callboard's own engine refuses, where its
-                CUDA build is installed (``plan.reason`` says so).
+                CUDA build is installed. On a CPU ``"callboard"`` for a model with operators that ONNX Runtime lacks for
+                a dtype. ``plan.reason`` says so.
             refit: Floating-point weights can be replaced (:meth:`EnginePlan.refit`). An engine then cannot fold them.
             threads: Threads of an execution on a CPU; 0: all that this process may use.
             title: Name in errors; the name of the file by default.
@@ -139,6 +140,7 @@ class Methods(Api[Mode]):
                     f"{made.title} is a plan of {made.engine} for {what} {header[what]!r}, and this device has "
                     f"{getattr(made, what)!r}; build it again"
                 )
+        made.reason = header["reason"] or "as the plan says"
         return made
 
     def context(

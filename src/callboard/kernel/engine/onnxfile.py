@@ -115,6 +115,9 @@ class Graph:
     inputs: list[ValueInfo]
     outputs: list[ValueInfo]
 
+    def __repr__(self) -> str:
+        return f"<graph of {len(self.nodes)} nodes and {len(self.initializers)} initializers>"
+
 
 @dataclass(frozen=True)
 class Model:

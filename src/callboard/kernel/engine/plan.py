@@ -14,6 +14,7 @@ import numpy as np
 from callboard.core.dtype import as_dtype
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.kernel.engine.inputs.bounds import bounds_of
 from callboard.kernel.engine.inputs.profiles import Port, Profile
 from callboard.kernel.engine.inputs.refused import MOST_NAMES
@@ -140,6 +141,9 @@ class EnginePlan:
         self.token = f"{os.getpid()}.{next(_numbers)}"
         """Names it in this process and in its hosts."""
 
+    def __repr__(self) -> str:
+        return f"<plan of {self.title} by {self.engine} {self.version} on {self.device}, {len(self.data)} bytes>"
+
     @property
     def opset(self) -> int:
         """The version of ONNX's operators that the model uses."""
@@ -180,11 +184,13 @@ class EnginePlan:
 
         Raises:
             ShapeError: The plan was built without ``refit=True``, or a weight does not fit. Nothing was replaced.
+            TypeError: A weight has masked elements. Nothing was replaced.
         """
         if not self.refittable:
             raise ShapeError(f"{self.title}: the plan's weights are fixed; build it with refit=True")
         now = dict(self.resident.weights)
         for name, value in weights.items():
+            refuse_masked(value, f"{self.title}: weight {name!r}", "array.filled(value)")
             array = np.ascontiguousarray(value)
             old = now.get(name)
             if old is None:
@@ -215,6 +221,7 @@ class EnginePlan:
             "threads": self.threads,
             "refit": self.refittable,
             "precision": self.precision,
+            "reason": self.reason,
             "profiles": {name: each.shapes for name, each in self.profiles.items()},
             "bytes": len(data),
         }
@@ -294,6 +301,7 @@ def header_of(data: bytes) -> tuple[dict[str, Any], bytes]:
         right = right and all(isinstance(header[key], str) for key in ("engine", "version", "device", "title"))
         right = right and isinstance(header["profiles"], dict) and isinstance(header["refit"], bool)
         right = right and isinstance(header.setdefault("precision", "f32"), str)
+        right = right and isinstance(header.setdefault("reason", ""), str)
     except (ValueError, KeyError, TypeError, RecursionError):
         right, header, model = False, {}, b""
     if not right:

@@ -74,6 +74,9 @@ class Compiled(msgspec.Struct, array_like=True):
     lowered: dict[str, str]
     log: str
 
+    def __repr__(self) -> str:
+        return f"<{self.form} of {len(self.image)} bytes, {len(self.lowered)} names>"
+
 
 def source_of(
     text: str,

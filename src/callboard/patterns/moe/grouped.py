@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from callboard.core.ref import GpuRef
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.device.client.handle import Device
 from callboard.kernel.cutlass.epilogue import EpilogueVisitorTree
 from callboard.patterns.moe.arrays import Array, Indices
@@ -41,6 +42,8 @@ class GroupedExperts:
         self, device: Device, up: Array, down: Array, *, activation: str = "gelu", gate: Array | None = None
     ) -> None:
         given = {"up": up, "down": down} | ({} if gate is None else {"gate": gate})
+        for name, array in given.items():
+            refuse_masked(array, name, "array.filled(value)")
         self._weights = {name: np.array(array) for name, array in given.items()}
         first = self._weights["up"]
         if first.ndim != 3 or not len(first):

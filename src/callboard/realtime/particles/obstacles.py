@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from callboard.core.errors import ShapeError
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.realtime.base.checks import count
 from callboard.realtime.base.fields import Limits, Part, Vector
 
@@ -104,11 +105,15 @@ class DistanceField(Part, frozen=True, kw_only=True):
     @classmethod
     def of(cls, values: Any, **others: Any) -> "DistanceField":
         """Of an array ``[z, y, x]``; the other attributes by name."""
+        refuse_masked(values, "values", "array.filled(value)")
         array = np.asarray(values)
         if array.ndim != 3 or array.dtype.kind not in "fiu":
             raise ShapeError(f"values is {array.dtype}{list(array.shape)}; pass numbers [z, y, x]")
         z, y, x = array.shape
         return cls(values=array.astype("<f4").tobytes(), extents=(x, y, z), **others)
+
+    def __repr__(self) -> str:
+        return f"<distances at {' x '.join(map(str, self.extents))} places, {self.spacing:g} m apart>"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callboard.core.errors import ShapeError
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.realtime.base.checks import rows
 from callboard.realtime.base.rule import HostArrays
 from callboard.realtime.particles.config import ParticleConfig
@@ -109,6 +110,7 @@ def is_massive(config: ParticleConfig) -> bool:
 
 def _each(name: str, values: Any, n: int) -> Floats:
     """A number for each particle."""
+    refuse_masked(values, name, "array.filled(value)")
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} has dtype {array.dtype}; pass real numbers")

@@ -19,6 +19,9 @@ class Shown(NamedTuple):
     height: int
     pixels: bytes
 
+    def __repr__(self) -> str:
+        return f"<{self.width} x {self.height} pixels of {self.frame}>"
+
 
 class Show:
     """Frames are drawn as fast as the fastest viewer asks for them, at most ``fps``; each viewer gets the newest one.

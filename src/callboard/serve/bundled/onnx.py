@@ -16,6 +16,7 @@ from typing import Any
 
 import callboard as cb
 from callboard.core.errors import BackendUnavailable, BudgetSpent
+from callboard.kernel.engine.files.rewrites import switched_off
 from callboard.kernel.engine.files.rewriting import whole
 from callboard.kernel.engine.inputs.budget import BUDGET, check_budget
 from callboard.kernel.engine.inputs.overtime import Overtime
@@ -69,7 +70,8 @@ class OnnxModel(cb.ResidentActor):
         import onnxruntime
 
         self._runtime: Any = onnxruntime
-        whole(self._path)  # so that it is in the system's cache, and a wrong path or file is found here
+        # Reading it brings it into the system's cache, and finds a wrong path or file here.
+        self._switched_off = switched_off(whole(self._path))
 
     def setup(self, ctx: cb.HostContext) -> None:
         """Open the session."""
@@ -79,7 +81,9 @@ class OnnxModel(cb.ResidentActor):
         if ctx.is_cuda and "CUDAExecutionProvider" in self._runtime.get_available_providers():
             stream = {"device_id": ctx.ordinal, "user_compute_stream": str(int(ctx.stream.native))}
             providers.insert(0, ("CUDAExecutionProvider", stream))
-        self._session: Any = self._runtime.InferenceSession(self._path, options, providers=providers)
+        self._session: Any = self._runtime.InferenceSession(
+            self._path, options, providers=providers, disabled_optimizers=self._switched_off
+        )
         self._overtime = Overtime()
         self._names = [each.name for each in self._session.get_outputs() if each.type in TYPES]
         self._inputs = [each.name for each in self._session.get_inputs()]

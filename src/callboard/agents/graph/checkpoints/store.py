@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ class Write:
     task: str
     number: int
     channel: str
-    value: bytes
+    value: bytes = field(repr=False)
     path: str = ""
 
 
@@ -41,10 +41,10 @@ class Saved:
     ns: str
     id: str
     parent: str | None
-    metadata: bytes
-    body: bytes
+    metadata: bytes = field(repr=False)
+    body: bytes = field(repr=False)
     versions: dict[str, Version]
-    values: dict[str, bytes]
+    values: dict[str, bytes] = field(repr=False)
     writes: tuple[Write, ...]
 
 

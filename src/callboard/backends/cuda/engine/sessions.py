@@ -10,6 +10,7 @@ from callboard.backends.cuda.engine.failing import device_error
 from callboard.backends.cuda.engine.loading import PROVIDER, not_opened
 from callboard.core.errors import LibraryError
 from callboard.kernel.engine import EngineSpec
+from callboard.kernel.engine.files.rewrites import switched_off
 
 __all__ = ["Opened", "Sessions"]
 
@@ -131,7 +132,9 @@ class Sessions:
         }
         providers: Sequence[Any] = ((PROVIDER, cuda), "CPUExecutionProvider")
         try:
-            session = self._runtime.InferenceSession(data, options, providers=list(providers), enable_fallback=0)
+            session = self._runtime.InferenceSession(
+                data, options, providers=list(providers), enable_fallback=0, disabled_optimizers=switched_off(data)
+            )
         except Exception as e:  # ONNX Runtime's own errors have no common base
             if "CUDA_PATH" in str(e):  # where that is set, a provider that cannot be loaded raises
                 raise not_opened(self._runtime) from e

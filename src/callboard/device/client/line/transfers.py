@@ -17,7 +17,7 @@ import numpy as np
 from callboard.actors.loops.posting import post
 from callboard.core.dtype import DType, DTypeLike, as_dtype
 from callboard.core.errors import ShapeError
-from callboard.core.layout import Layout, layout_of, rows_of
+from callboard.core.layout import Layout, OpenLayout, layout_of, rows_of
 from callboard.core.ref import GpuRef, held_array
 from callboard.core.ref.hostarrays import is_masked
 from callboard.core.reply import OpFailure, Reply
@@ -28,6 +28,7 @@ from callboard.device.client.line.regions import HostRegion
 from callboard.device.client.memory.pinned import PinnedBufferPool
 from callboard.device.client.staging.fetching import Fetching
 from callboard.device.client.staging.filling import Filling, refuse_recorded
+from callboard.device.client.staging.measured import Measured
 from callboard.device.client.staging.windows import CHUNK, Window
 from callboard.device.protocol.arena import ArenaPool, Slot
 from callboard.device.protocol.residents.foreign import host_values
@@ -216,6 +217,8 @@ class Transfers:
         ref.access()
         if out is None and (held := held_array(ref)) is not None:
             return self._held(ref, held.copy())
+        if isinstance(ref.layout, OpenLayout) and not self._port.services.blocking:
+            return Measured(self._port, ref, lambda known: self.get(known, out))
         layout = layout_of(ref.dtype, ref.shape)
         if out is not None and not isinstance(out, np.ndarray):
             raise TypeError(f"get: out is {type(out).__name__}; pass a NumPy array")

@@ -4,7 +4,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,7 @@ class Wanted:
 class Source:
     """A model that has been read and checked, and the engine that is to execute it."""
 
-    data: bytes
+    data: bytes = field(repr=False)
     model: Model
     inputs: list[Port]
     profiles: dict[str, Profile]
@@ -89,7 +89,12 @@ class Building:
         backend = self._put(np.zeros(1, np.uint8)).device.partition(":")[0].lower()
         source = yield OnThread(partial(_read, model, wanted, backend))
         if wanted.engine is not None:
-            return (yield from self._built(source.engine, source, wanted, backend))
+            try:
+                return (yield from self._built(source.engine, source, wanted, backend))
+            except LibraryError as e:
+                if not _lacking(e):
+                    raise
+                raise LibraryError(f'{e}; use engine="callboard", or leave engine out', "onnxruntime") from e
         if source.engine == "callboard":
             return (yield from self._own(source, wanted, backend))
         contest = Contest(
@@ -102,7 +107,18 @@ class Building:
         )
         rest = {"refit": wanted.refit, "threads": wanted.threads, "own": callboard_version()}
         rest |= {} if wanted.precision == "f32" else {"precision": wanted.precision}
-        return (yield from contest.steps(source.data, rest))
+        try:
+            return (yield from contest.steps(source.data, rest))
+        except LibraryError as e:
+            if not _lacking(e):
+                raise
+            lacks = e
+        try:
+            plan: EnginePlan = yield from self._built("callboard", source, wanted, backend)
+        except (UnsupportedOp, ShapeError) as e:
+            raise LibraryError(f"{lacks}; nor does callboard's own engine execute it: {e}", "onnxruntime") from e
+        plan.reason = f"ONNX Runtime refuses the model: {lacks}"
+        return plan
 
     def _own(self, source: Source, wanted: Wanted, backend: str) -> Steps[EnginePlan]:
         """The plan by callboard's own engine; on CUDA by ONNX Runtime, where that can and the own one cannot."""
@@ -130,6 +146,11 @@ class Building:
         plan.waits, plan.on_host = described.get("waits"), tuple(described.get("on_host", ()))
         plan.outputs = _outputs(plan.title, described["outputs"], source.model.graph)
         return plan
+
+
+def _lacking(error: LibraryError) -> bool:
+    """True if ONNX Runtime lacks an operator for a dtype, such as products and convolutions of bf16 on a CPU."""
+    return any(words in str(error) for words in ("NOT_IMPLEMENTED", "Type 'tensor(bfloat16)' of input parameter"))
 
 
 def _read(model: "bytes | str | os.PathLike[str]", wanted: Wanted, backend: str) -> Source:

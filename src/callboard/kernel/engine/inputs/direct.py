@@ -16,14 +16,12 @@ from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Operand
-from callboard.core.ref import held_array
-from callboard.kernel.engine.inputs.following import follow
+from callboard.core.ref import held_by
 from callboard.kernel.engine.inputs.given import arrays_of
 from callboard.kernel.engine.inputs.opened import MOST_KNOWN, SHARED, Opened, Shapes
 from callboard.kernel.engine.messages import EngineSpec
-from callboard.kernel.engine.onnxfile import Graph, Model
 
-__all__ = ["Direct", "is_steady"]
+__all__ = ["Direct"]
 
 LEAST_BUDGET = 1.0
 """Seconds: executions with a smaller budget are watched while they run, which costs as much as a small one."""
@@ -44,6 +42,8 @@ class _Known(NamedTuple):
 class Direct:
     """Executes a plan on the calling thread, where that is possible and short.
 
+    The shapes in its model :func:`~callboard.kernel.engine.inputs.following.follow` those of the inputs.
+
     It does not for sets of shapes that no op was executed with before, while an execution with them takes longer than
     the device allows (:meth:`Holding.allows <callboard.core.ref.ports.Holding.allows>`), and after an error: all of
     these are executed as ops.
@@ -62,7 +62,6 @@ class Direct:
     ) -> None:
         self._plan = plan
         self._spec_of = spec_of
-        self._follows = follow(plan.model)
         self._clock = clock
         self._names = [port.name for port in plan.inputs]
         self._outputs = [port.name for port in plan.outputs]
@@ -79,9 +78,6 @@ class Direct:
         Raises:
             InputRefused: A value is outside of a table that the model indexes with it.
         """
-        feed = self._fed(named)
-        if feed is None:
-            return None
         plan = self._plan
         resident = plan.resident
         model = resident.there("")
@@ -90,6 +86,9 @@ class Direct:
         port = model._port
         holding = port.holding
         if holding is None or model.generation != port.generation:
+            return None
+        feed = self._fed(port, named)
+        if feed is None:
             return None
         opened = self._opened
         if opened is None or opened.session is None:
@@ -132,15 +131,15 @@ class Direct:
         refs = holding.hold(found, layouts, seconds)
         return refs[0] if len(refs) == 1 else tuple(refs)
 
-    def _fed(self, named: Mapping[str, Any]) -> "dict[str, np.ndarray[Any, Any]] | None":
-        """The inputs in their order, row-major and on the host; None if one is not, or is missing."""
+    def _fed(self, port: Any, named: Mapping[str, Any]) -> "dict[str, np.ndarray[Any, Any]] | None":
+        """The inputs in their order, row-major and on the host; None if one is not, is missing, or is refused."""
         found = {}
         if len(named) != len(self._names):
             return None
         for name in self._names:
             value = named.get(name)
             if type(value) is not np.ndarray:
-                held = held_array(value)
+                held = held_by(port, value)
                 if held is None:
                     return None if isinstance(value, Operand) else self._converted(named)
                 value = held
@@ -179,9 +178,7 @@ class Direct:
                 )
             except ShapeError:
                 return None  # not kept: it may be of a value
-            if all(DTYPES[name].np.kind in "biuf" and 0 not in shape for name, shape in spec.layouts) and (
-                self._follows or all(n > 0 for _, shape in spec.layouts for n in shape)
-            ):
+            if all(DTYPES[name].np.kind in "biuf" and 0 not in shape for name, shape in spec.layouts):
                 outputs = [
                     None if min(shape, default=1) < 0 else layout_of(DTYPES[name], shape)
                     for name, shape in spec.layouts
@@ -191,11 +188,3 @@ class Direct:
             self._known = {}
         self._known[key] = known
         return known
-
-
-def is_steady(model: Model) -> bool:
-    """True if the time of an execution depends on the shapes of the inputs alone: no node has graphs of its own."""
-    nodes = model.graph.nodes
-    return not model.functions and not any(
-        isinstance(each, Graph) for node in nodes for each in node.attributes.values()
-    )

@@ -1,6 +1,6 @@
 """``Found``: extents of outputs that a model does not declare, known from an earlier execution with the same shapes."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 from callboard.core.layout import OpenLayout
@@ -46,14 +46,19 @@ BY_VALUE: dict[str, tuple[int, ...]] = {
 OF_SHAPES = ("Constant", "Shape", "Size")
 
 
-def follow(model: Model) -> bool:
-    """True if the shapes of the outputs follow from those of the inputs, whatever values these have.
+def follow(model: Model, replaced: Collection[str] = ()) -> bool:
+    """True if the shapes of all values in the model follow from those of the inputs, whatever values these have.
 
+    So does the time of an execution, then.
     False where that cannot be told: of operators that are not in the list above, of functions, and where a shape is
     computed from values of an input.
+
+    Args:
+        model: The model.
+        replaced: Names of weights that executions may be given others for.
     """
     graph = model.graph
-    known = {"", *graph.initializers}
+    known = {"", *graph.initializers}.difference(replaced)
     return not model.functions and all(_follows(node, known) for node in graph.nodes)
 
 
@@ -76,11 +81,11 @@ class Found:
     """Shapes of outputs, by what was executed.
 
     Args:
-        model: The model. Nothing is kept unless its shapes :func:`follow`.
+        follows: The shapes in the model :func:`follow`; else nothing is kept.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._follows = follow(model)
+    def __init__(self, follows: bool) -> None:
+        self._follows = follows
         self._known: dict[Hashable, tuple[tuple[int, ...], ...]] = {}
         self._held: dict[Hashable, Sequence[Any]] = {}
 

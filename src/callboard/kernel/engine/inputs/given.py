@@ -8,6 +8,7 @@ import numpy as np
 from callboard.core.dtype import DTYPES
 from callboard.core.errors import ShapeError
 from callboard.core.operand import Operand
+from callboard.core.ref.hostarrays import refuse_masked
 from callboard.kernel.engine.inputs.profiles import Port
 
 __all__ = ["arrays_of", "by_name", "in_order"]
@@ -51,6 +52,7 @@ def arrays_of(title: str, ports: Sequence[Port], weights: Mapping[str, Any], nam
 
     Raises:
         ShapeError: An input is missing, or unknown, or a number does not fit into its dtype.
+        TypeError: An array has masked elements.
     """
     names = {port.name for port in ports}
     if unknown := [name for name in named if name not in names]:
@@ -67,7 +69,9 @@ def arrays_of(title: str, ports: Sequence[Port], weights: Mapping[str, Any], nam
             raise ShapeError(f"{title}: input {port.name!r} is missing; the inputs are {_named(ports)}")
         if isinstance(value, Operand):
             found.append(value)
-        elif isinstance(value, bool | int | float | list | tuple):
+            continue
+        refuse_masked(value, f"{title}: input {port.name!r}", "array.filled(value)")
+        if isinstance(value, bool | int | float | list | tuple):
             found.append(_converted(title, port, value))
         else:
             found.append(np.asarray(value))

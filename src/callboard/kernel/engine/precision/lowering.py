@@ -1,14 +1,17 @@
 """``lower``: a model in a lower precision, with what it costs."""
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from callboard.core.errors import AccelError, ShapeError, UnsupportedOp
+from callboard.kernel.engine.files.rewriting import whole
 from callboard.kernel.engine.plan import read_model
 from callboard.kernel.engine.precision.config import IBuilderConfig
 from callboard.kernel.engine.precision.layers import layers_of
@@ -21,13 +24,18 @@ MEASURED = ("f32", "f16", "bf16", "int8")
 
 
 async def lower(
-    device: Any, model: bytes, config: IBuilderConfig, batches: Sequence[Batch], *, engine: str | None = None
+    device: Any,
+    model: "bytes | bytearray | str | os.PathLike[str]",
+    config: IBuilderConfig,
+    batches: Sequence[Batch],
+    *,
+    engine: str | None = None,
 ) -> Lowered:
     """Rewrite the layers of a model: convolutions and products with weights in f32.
 
     Args:
         device: An open device, whose engine computes the ranges and the errors.
-        model: An ONNX file in f32.
+        model: An ONNX file in f32, its path or its bytes, as for ``dev.engine.build``.
         config: Precision and calibration.
         batches: Inputs by name, such as the model will get; they are executed one after the other.
         engine: As for ``dev.engine.build``.
@@ -36,12 +44,15 @@ async def lower(
         The rewritten file, its error on the batches, and that of each layer.
 
     Raises:
+        OnnxError, OSError: The file is no model, or cannot be read.
         ShapeError: There are no batches or no layers, a name in ``keep`` is no layer, or the opset is too old.
         LibraryError, UnsupportedOp: The engine cannot execute this precision; names what it lacks.
     """
     if not batches:
         raise ShapeError("lower: there are no batches; pass inputs such as the model will get")
-    found = await asyncio.to_thread(read_model, model, "model")
+    title = "model" if isinstance(model, bytes | bytearray) else Path(model).name
+    data = await asyncio.to_thread(lambda: bytes(model) if isinstance(model, bytes | bytearray) else whole(model))
+    found = await asyncio.to_thread(read_model, data, title)
     layers = await asyncio.to_thread(layers_of, found)
     names = {layer.name for layer in layers}
     if unknown := [name for name in config.keep if name not in names]:
@@ -50,7 +61,7 @@ async def lower(
     if not chosen:
         raise ShapeError("lower: the model has no layers to lower: no convolution or product with a weight in f32")
 
-    trials = Trials(model, config, batches, executing(device, engine), chosen, found)
+    trials = Trials(data, config, batches, executing(device, engine), chosen, found)
     if config.precision == "best":
         return await _best(trials)
     return await trials.told(config.precision, chosen)
