@@ -15,7 +15,7 @@ from tests.device.residents.lab import wait_at
 
 import callboard as cb
 from callboard.patterns.requests import runs
-from callboard.patterns.requests.runs import Run, RunLimit
+from callboard.patterns.requests.runs import Run
 from callboard.serve import App
 from callboard.serve.bundled.appfile import app_of
 
@@ -127,25 +127,6 @@ async def test_a_step_of_a_decoder() -> None:
     assert found.json()["error"]["message"].startswith(SPENT)
 
 
-async def test_what_waits_behind_others_begins_anew() -> None:
-    class Behind(Run):
-        asked = ended = 0
-
-        def waits(self) -> bool:
-            self.asked += 1
-            return self.asked < 4
-
-        def overrun(self, grace: float, why: str) -> bool:
-            self.ended += 1
-            return False
-
-    run = Behind([])
-    async with asyncio.timeout(TIMEOUT):
-        with pytest.raises(cb.BudgetSpent, match=r"'stuck'.* limit of 0\.001 s"):
-            await RunLimit(0.001, "stuck").over(run, asyncio.get_running_loop().create_future())
-    assert (run.asked, run.ended) == (4, 1)
-
-
 @processes
 async def test_whether_a_call_waits(gate: str) -> None:
     async with asyncio.timeout(TIMEOUT), cb.device("cpu", isolation="thread") as device:
@@ -193,6 +174,11 @@ async def parts(x: Any) -> AsyncIterator[Any]:
     [
         (Held, 0.0, ValueError, "model 'm': run_limit must be positive seconds, but is 0"),
         (Held, float("inf"), ValueError, "model 'm': run_limit must be positive seconds, but is inf"),
+        (Held, "2", TypeError, "model 'm': run_limit must be positive seconds, but is '2', of type str: pass a float"),
+        (Held, [1], TypeError, r"model 'm': run_limit must be positive seconds, but is \[1\], of type list"),
+        (Held, 2j, TypeError, "model 'm': run_limit must be positive seconds, but is 2j, of type complex"),
+        (Held, True, TypeError, "model 'm': run_limit must be positive seconds, but is True, of type bool"),
+        (Held, 10**400, ValueError, "model 'm': run_limit must be positive seconds, but is inf"),
         (
             lambda: double,
             2,
@@ -214,7 +200,7 @@ async def parts(x: Any) -> AsyncIterator[Any]:
         ),
     ],
 )
-def test_a_limit_that_cannot_be_kept_is_refused(make: Any, limit: float, kind: type[Exception], says: str) -> None:
+def test_a_limit_that_cannot_be_kept_is_refused(make: Any, limit: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         App().add_model("m", make(), inputs=X, outputs=Y, run_limit=limit)
 

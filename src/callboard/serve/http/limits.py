@@ -1,7 +1,8 @@
 """``EdgeLimits``: what an app accepts from its clients."""
 
-import math
 from dataclasses import dataclass
+
+from callboard.patterns.contract.checks import check_number
 
 __all__ = ["EdgeLimits"]
 
@@ -38,5 +39,5 @@ class EdgeLimits:
             *("body_timeout", "request_timeout", "send_timeout", "ready_timeout", "drain_timeout"),
         ):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be positive, but is {value}")
+            if value is not None:
+                check_number(name, value, "positive", finite=True)

@@ -39,6 +39,7 @@ class Answers:
         self._waiting: dict[int, tuple[asyncio.Future[Any], Any]] = {}
         actor.on_answer = self.take
         actor.on_loss = self.lost
+        actor.residents.ask = self.ask
 
     async def ask(self, what: str, argument: Any = None, *, timeout: float, type: Any = Any) -> Any:
         """Send a request when a context is ready; returns its answer, which must be of ``type``.

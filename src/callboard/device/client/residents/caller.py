@@ -40,7 +40,7 @@ from callboard.device.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from callboard.device.client.residents.registry import Resident
+    from callboard.device.client.residents.registry import Resident, Residents
     from callboard.device.supervision.hosts.base import Host
 
 __all__ = ["Caller"]
@@ -89,7 +89,10 @@ class Caller:
         lender: Lends the arrays that the calls use to an actor in a process of its own; None: the calls use arrays of
             the port's device.
         loans: Calls without an answer that hold arrays for actors in processes of their own, by id.
+        residents: The actors.
     """
+
+    residents: "Residents"
 
     def __init__(self, port: OpPort, arenas: ArenaPool) -> None:
         self._port = port
@@ -128,6 +131,7 @@ class Caller:
         if timeout is not None:
             on_loop(port, lambda: self._expire_after(end, timeout, arguments.tag))
         if (made := calls_made.get()) is not None:
+            end.made = made
             made.add(reply)
         if port.recorded is not None and arguments.given is not None:
             port.recorded.report_call(arguments.tag, *arguments.given, reply)
@@ -348,8 +352,14 @@ class Caller:
 
     def ended(self, end: CallEnd, failed: bool = False) -> None:
         """A call has its completion."""
+        actor = end.actor
         self._flying.pop(end.id, None)
-        end.actor.flying.pop(end.id, None)
+        in_turn = len(actor.flying) > actor.at_once and end.id in itertools.islice(actor.flying, actor.at_once)
+        actor.flying.pop(end.id, None)
+        if in_turn:
+            self._begins(actor)
+        if end.made is not None:
+            end.made.begins(actor.since)
         if failed:
             end.actor.failed += 1
         else:
@@ -358,6 +368,13 @@ class Caller:
             end.timer.cancel()
         if end.overdue is not None:
             end.overdue.cancel()
+
+    def _begins(self, actor: "Resident") -> None:
+        """A call of an actor has ended: tell who made the next one."""
+        call = next(itertools.islice(actor.flying, actor.at_once - 1, None))
+        following = self._flying.get(call)
+        if following is not None and following.made is not None:
+            following.made.begins(time.monotonic())
 
     def ref(self, buffer: int, offset: int, dtype: int, shape: list[int], strides: list[int]) -> GpuRef:
         """A device array of a result.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from callboard.device.client.residents.caller import Caller
     from callboard.device.client.residents.lent import LentArguments, LentRoom
     from callboard.device.client.residents.registry import Resident
+    from callboard.device.client.residents.reply import CallsMade
 
 __all__ = ["Arguments", "CallEnd", "read_only"]
 
@@ -150,10 +151,11 @@ class CallEnd(End):
         room: Memory for the device arrays of its result, likewise.
         timer: Its time limit.
         overdue: Timer that runs once the caller has left (``abandoned_after``).
+        made: Is told when the call began, if it had waited.
     """
 
     __slots__ = (
-        *("__weakref__", "_told", "actor", "asked", "caller", "id", "lent", "overdue", "reply", "room", "slot"),
+        *("__weakref__", "_told", "actor", "asked", "caller", "id", "lent", "made", "overdue", "reply", "room", "slot"),
         "timer",
     )
 
@@ -169,6 +171,7 @@ class CallEnd(End):
         self._told = False
         self.timer: asyncio.TimerHandle | None = None
         self.overdue: asyncio.TimerHandle | None = None
+        self.made: CallsMade | None = None
 
     def _answer(self, value: Any) -> None:
         if type(value) is not bytes:

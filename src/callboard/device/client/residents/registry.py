@@ -3,15 +3,17 @@
 import asyncio
 import itertools
 import logging
+import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from callboard.actors import Props
 from callboard.actors._runtime.direct import ref_class
-from callboard.actors.errors import ActorStopped, NameInUse
+from callboard.actors.errors import ActorStopped, AskTimeout, NameInUse
+from callboard.core.errors import AccelError
 from callboard.device.client.line.port import OpPort
 from callboard.device.client.line.status import ResidentState, ResidentStats
 from callboard.device.client.residents.caller import Caller
@@ -52,6 +54,10 @@ A = TypeVar("A", bound=ResidentActor)
 _ids = itertools.count(1)
 
 
+async def _unable(*_: Any, **__: Any) -> Any:
+    raise NotImplementedError("no host is connected")
+
+
 class Residents:
     """Starts resident actors in every new context, and tracks their states.
 
@@ -69,6 +75,7 @@ class Residents:
         drop_standby: Replaces the standbys, for a reason.
         expect: Called with the id of an actor that the standbys prepare from now on.
         changed: Called when the host has said something about the state of an actor.
+        ask: Sends a control request to the host; see :meth:`Answers.ask`.
         suspected: Ids of actors that :class:`Starts` sets up alone; standbys do not have them.
         own: Process that has no other actor and no ops; None: the actors live in the device's host.
     """
@@ -83,6 +90,8 @@ class Residents:
         self._given_up: dict[str, ResidentStats] = {}
         self._lock = threading.Lock()
         self.caller = Caller(port, arenas)
+        self.caller.residents = self
+        self.ask: Callable[..., Awaitable[Any]] = _unable
         self.on_end: Callable[[Resident], None] = lambda _: None
         self.on_failed: Callable[[ActorStopped], None] = lambda _: None
         self.drop_standby: Callable[[str], None] = lambda _: None
@@ -215,6 +224,29 @@ class Residents:
         """The actors that have not been stopped."""
         with self._lock:
             return [actor for actor in self._actors.values() if actor.stopped is None]
+
+    async def ran(self, call: int, timeout: float) -> float | None:
+        """See :meth:`CallReply.ran`."""
+        try:
+            seconds: float = await self.ask("ran", call, timeout=timeout, type=float)
+        except AskTimeout:
+            return None
+        except NotImplementedError:  # a node of an earlier version
+            return math.inf
+        except AccelError:  # the context is lost
+            return 0.0
+        return seconds
+
+    def may_run(self, besides: Collection[int]) -> bool:
+        """True if the host may run something else than these calls: another call, an op, or the setup of an actor."""
+        flying = self.caller.flying
+        if any(actor.state in (ResidentState.STARTING, ResidentState.RESTARTING) for actor in self.living_actors()):
+            return True
+        if any(op not in flying for op in list(self.port.unanswered.entries)):
+            return True
+        actors = {end.actor.id: end.actor for end in flying.values()}
+        in_turn = (call for actor in actors.values() for call in itertools.islice(actor.flying, actor.at_once))
+        return any(call not in besides and not self.caller.waits(call) for call in in_turn)
 
     def starts(self) -> list[StartActor]:
         """The messages that a new host gets first, without those of suspects."""

@@ -1,7 +1,7 @@
 """``CallReply``: the reply of a resident actor's call, which can be cancelled."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,6 +20,9 @@ class CallsMade(Protocol):
 
     def add(self, reply: "CallReply[Any]") -> None:
         """A call was accepted."""
+
+    def begins(self, when: float) -> None:
+        """A call that waited began no earlier than ``when``, in monotonic seconds."""
 
 
 calls_made: ContextVar[CallsMade | None] = ContextVar("callboard_calls_made", default=None)
@@ -76,6 +79,29 @@ class CallReply(Reply[T_co]):
         On the loop's thread.
         """
         return self._state == PENDING and self._caller.waits(self._op)
+
+    async def ran(self, timeout: float) -> float | None:
+        """Seconds since the call began, as its host tells; 0: it has not, or not in this context.
+
+        Args:
+            timeout: Seconds to wait for the answer.
+
+        Returns:
+            None if the host does not answer: something holds its interpreter. Infinity if it cannot tell.
+        """
+        return await self._caller.residents.ran(self._op, timeout)
+
+    def alone(self, with_: Collection[int]) -> bool:
+        """True if its host may run nothing else now than this call and those, by their ids; else they may hold it up.
+
+        On the loop's thread.
+        """
+        return not self._caller.residents.may_run({self._op, *with_})
+
+    @property
+    def id(self) -> int:
+        """Id of the call; 0 while it waits for arrays of another process."""
+        return self._op
 
     def overrun(self, grace: float, why: str) -> None:
         """Cancel the call, and replace the process in which its actor lives if it does not return.

@@ -62,6 +62,7 @@ class ContextActor:
 
     Attributes:
         residents_busy: Returns the seconds that each resident actor has been in calls, by its id.
+        residents_ran: Returns the seconds since a call of a resident actor began, by the call's id; 0: it has not.
         shares: Memory that other processes may have open.
         attached: Memory of other hosts that is open here.
         arrivals: Buffers that other devices send.
@@ -129,6 +130,7 @@ class ContextActor:
         self.memory_watch: MemoryWatch | None = None
         self.lending = Lending(self)
         self.residents_busy: Callable[[], dict[int, float]] = dict
+        self.residents_ran: Callable[[int], float] = lambda _: 0.0
         self.attached = Attached(self.device, self.admission.arenas)
         self.arrivals = Arrivals(self.admission.buffers, self.parking, self.attached)
         self._asks: dict[str, Callable[[Any], Any]] = {
@@ -142,6 +144,7 @@ class ContextActor:
             "flushed": self._flushed,
             "trim": self._trim,
             "probe": self._probe,
+            "ran": self._ran,
             "recording": self.admission.graphs.stats,
             "trace": self._trace,
             **self.profiling.asks,
@@ -351,6 +354,9 @@ class ContextActor:
             raise
         except (AccelError, MemoryError, NotImplementedError, msgspec.DecodeError) as e:
             self._channel.send(Answer(ask.id, b"", as_failure(ask.id, e)))
+
+    def _ran(self, call: int) -> float:
+        return self.residents_ran(call)
 
     def _stats(self, _: Any) -> dict[str, Any]:
         free, total = self.device.memory_info()

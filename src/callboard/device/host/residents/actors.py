@@ -7,6 +7,7 @@ the admitting thread and wake it.
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -163,8 +164,14 @@ class HostActors:
         )
         self.stage = Stage(context, admission, CallEndings(context, admission.running))
         context.residents_busy = lambda: {actor.id: actor.busy.seconds for actor in self._actors.values()}
+        context.residents_ran = self._ran
         for actor in self._actors.values():
             self._enter(actor)
+
+    def _ran(self, call: int) -> float:
+        """Seconds since a call began; 0 if it has not, or has ended."""
+        _, item = self._on_stage.admission.running.get(call, (None, None))
+        return time.monotonic() - item.began if item is not None and item.began else 0.0
 
     def _start(self, message: StartActor) -> None:
         if message.recipe is None:
