@@ -1,5 +1,6 @@
 """``Measured``: the values of an array that were asked for before its extents are known."""
 
+import copy
 import functools
 import weakref
 from collections.abc import Callable
@@ -65,4 +66,4 @@ class Measured(Reply[Array]):
 
 
 def _again(error: Exception, _op: object, _ops: int) -> Exception:
-    return type(error)(*error.args)
+    return copy.copy(error)
