@@ -234,6 +234,7 @@ ONE = {"one": np.ones((1, 1), "f4")}
         (node("Pad", ["one", "n"], ["z"]), {"one": np.ones(1, "f4")}),
         (node("Resize", ["one", "", "", "n"], ["z"]), ONE),
     ],
+    ids=["ConstantOfShape", "Expand", "Tile", "Reshape", "Pad", "Resize"],
 )
 async def test_no_model_whose_time_follows_from_values(dev: Any, op: bytes, weights: Any) -> None:
     """Those with other values take any time: each execution is an op, and none that is run where it is called."""
