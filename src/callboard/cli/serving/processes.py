@@ -28,7 +28,7 @@ class WorkerProcess:
         writer: The connection to it.
         listener: The socket that it listens on, for the process that replaces it; None: it is closed here, so that the
             connections that wait there are reset when the process ends.
-        key: Of its figures: its number, or a negative one while another process has its place.
+        key: Of its figures: its number while it has its place, else a negative one.
         ready: It accepts requests, or did.
         since: When it was ready, by the loop's clock.
         drain_timeout: Seconds in which it finishes requests.
@@ -38,6 +38,7 @@ class WorkerProcess:
         told: Set when its figures have come.
         ended: The exit code, when the process has ended and its messages are read.
         changed: Set when it is ready, or has ended.
+        left: Set when it has ended, or another process has its place.
     """
 
     number: int
@@ -54,6 +55,7 @@ class WorkerProcess:
     told: asyncio.Event = field(default_factory=asyncio.Event)
     ended: "asyncio.Task[int] | None" = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process.pid})"
@@ -79,14 +81,16 @@ class WorkerProcess:
             self.listener.close()
             self.listener = None
 
-    async def end(self, timeout: float) -> None:
-        """Ask it to end, and end it after so many seconds."""
+    async def end(self, timeout: float) -> bool:
+        """Ask it to end, and end it after so many seconds; False: it had to be killed."""
         self.terminate()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self.process.wait()
-        if self.process.returncode is None:
-            self.kill()
+        if self.process.returncode is not None:
+            return True
+        self.kill()
+        return False
 
 
 async def started(
@@ -122,7 +126,7 @@ async def started(
         fds = (theirs.fileno(), listener.fileno())
         process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-    worker = WorkerProcess(number, process, writer, listener, number)
+    worker = WorkerProcess(number, process, writer, listener, -process.pid)
 
     async def life() -> int:
         try:
@@ -135,6 +139,7 @@ async def started(
         code = await process.wait()
         worker.changed.set()
         await ended(worker)
+        worker.left.set()
         return code
 
     worker.ended = asyncio.create_task(life(), name=str(worker))
