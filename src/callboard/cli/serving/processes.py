@@ -13,9 +13,10 @@ from typing import Any
 
 from callboard.cli.serving.channel import Message, decoded, encoded
 
-__all__ = ["WorkerProcess", "how_it_ended", "on_same_port", "started"]
+__all__ = ["BACKLOG", "WorkerProcess", "how_it_ended", "on_same_port", "started"]
 
 LONGEST_LINE = 1 << 26
+BACKLOG = 2048
 
 
 @dataclass(eq=False)
@@ -36,6 +37,7 @@ class WorkerProcess:
         why_not_live: The answer, if it is not.
         refused: Why it serves nothing.
         told: Set when its figures have come.
+        was_reset: Its socket was reset, because the process before it has ended.
         ended: The exit code, when the process has ended and its messages are read.
         changed: Set when it is ready, or has ended.
         left: Set when it has ended, or another process has its place.
@@ -53,6 +55,7 @@ class WorkerProcess:
     why_not_live: str | None = None
     refused: str | None = None
     told: asyncio.Event = field(default_factory=asyncio.Event)
+    was_reset: bool = False
     ended: "asyncio.Task[int] | None" = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,6 +83,20 @@ class WorkerProcess:
         if self.listener is not None:
             self.listener.close()
             self.listener = None
+
+    def reset_listener(self) -> None:
+        """Have the kernel give connections to other sockets of the port until this process listens, where it can."""
+        if self.listener is not None:
+            with contextlib.suppress(OSError):  # it does not listen
+                self.listener.shutdown(socket.SHUT_RDWR)
+            self.was_reset = True
+
+    def listen_again(self) -> None:
+        """Undo a reset that came after the process had begun to listen."""
+        if self.was_reset and self.listener is not None:
+            if not self.listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                self.listener.listen(BACKLOG)
+            self.was_reset = False
 
     async def end(self, timeout: float) -> bool:
         """Ask it to end, and end it after so many seconds; False: it had to be killed."""

@@ -12,7 +12,7 @@ from typing import Any
 from callboard.cli.serving.channel import Counted, Hurry, Lives, Ready, Refused, Total
 from callboard.cli.serving.logs import told
 from callboard.cli.serving.merging import Totals
-from callboard.cli.serving.processes import WorkerProcess, how_it_ended, on_same_port, started
+from callboard.cli.serving.processes import BACKLOG, WorkerProcess, how_it_ended, on_same_port, started
 from callboard.cli.serving.rolls import rolls
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port
@@ -33,7 +33,6 @@ LEAVING = 30.0
 """Seconds beyond its ``drain_timeout`` that a worker has to end which is not live, is replaced, or was not ready."""
 FIGURES_TIMEOUT = 2.0
 """Seconds that a worker has for its figures; else its last ones count."""
-BACKLOG = 2048
 
 _log = logging.getLogger("callboard.serve")
 
@@ -175,7 +174,14 @@ class Supervisor:
             if number not in self._next:
                 return worker
             self._drain(worker)  # a roll has started one meanwhile
-        return self._next.pop(number)
+        worker = self._next.pop(number)
+        self._reset_listener(worker)
+        return worker
+
+    def _reset_listener(self, worker: WorkerProcess) -> None:
+        """The process before it has ended: no connection is to wait at its socket until it is ready."""
+        if not self._inherited and not worker.ready:
+            worker.reset_listener()
 
     def _take_place(self, worker: WorkerProcess) -> None:
         """Have it be the worker of its number, instead of the one before."""
@@ -234,6 +240,7 @@ class Supervisor:
             case Ready(drain_timeout):
                 worker.ready = self._was_ready = True
                 worker.since, worker.drain_timeout = asyncio.get_running_loop().time(), drain_timeout
+                worker.listen_again()
                 worker.changed.set()
                 self._one_more.set()
             case Refused(why):
@@ -279,7 +286,8 @@ class Supervisor:
                     worker.tell(Lives())
             await asyncio.sleep(LIVE_EVERY)
             for worker in list(self._workers.values()):
-                if worker.why_not_live is not None or worker.asked > SILENT:
+                not_live = worker.why_not_live is not None and worker.number not in self._next  # else a roll ends it
+                if not_live or worker.asked > SILENT:
                     await self._replace(worker)
                     break  # the others may have recovered meanwhile: ask again
 
@@ -287,6 +295,7 @@ class Supervisor:
         """End a worker, and wait until there is a ready one in its place."""
         if worker.why_not_live is not None:
             _log.error("%s is not live: %s; it is replaced", worker, worker.why_not_live)
+            worker.close_listener()  # connections do not wait at its socket while it drains
             await worker.end(worker.drain_timeout + LEAVING)
         else:
             _log.error("%s does not answer: it is replaced", worker)
@@ -324,7 +333,10 @@ class Supervisor:
 
     async def _why_not_replaced(self, number: int) -> str | None:
         """Replace the process of this place; the reason, if that failed."""
-        worker = self._next[number] = await self._start(number, self._workers.get(number), late=True)
+        before = self._workers.get(number)
+        worker = self._next[number] = await self._start(number, before, late=True)
+        if before is not None and before.process.returncode is not None:  # meanwhile
+            self._reset_listener(worker)
         assert worker.ended is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_WITHIN):
