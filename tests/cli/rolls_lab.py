@@ -54,14 +54,12 @@ class Fake:
     def __init__(self, pid: int, number: int, listener: socket.socket, late: bool, hear: Callable[..., object]) -> None:
         self.process, self.late, self._hear = Process(pid), late, hear
         self.counted = 0
+        self.why_not_live: str | None = None
         make: Any = WorkerProcess
-        self.worker = make(number, self.process, self, listener, -pid)
+        self.worker = make(number, self.process, self, listener)
 
     def ready(self) -> None:
         self._hear(self.worker, Ready(1.0))
-
-    def is_not_live(self) -> None:
-        self._hear(self.worker, Lives("gone"))
 
     def write(self, data: bytes) -> None:
         if isinstance(decoded(data), Counted):
@@ -70,8 +68,8 @@ class Fake:
                 self._hear(*answer)
             else:
                 asyncio.get_running_loop().call_soon(self._hear, *answer)
-        elif isinstance(decoded(data), Lives) and self.worker.why_not_live is None:
-            self._hear(self.worker, Lives())
+        elif isinstance(decoded(data), Lives):
+            self._hear(self.worker, Lives(self.why_not_live))
 
 
 class Crew:

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.cli.rolls_lab import Crew
+from tests.cli.rolls_lab import Crew, Process
 from tests.cli.test_roll import APP, hold
 from tests.cli.workers_lab import LIMIT, SOURCE, ask, line_with, serving
 
@@ -29,6 +30,7 @@ async def test_sums_do_not_decrease_while_two_processes_have_one_place(monkeypat
             each.ready()
         crew.roll()
         await crew.until(lambda: len(crew.all) == 3)
+        assert crew.all[2].worker.key < 0 == crew.all[0].worker.key
         crew.all[0].process.stuck = True
         crew.all[2].ready()
         for _ in range(3):  # before the place is taken, and after
@@ -103,11 +105,14 @@ async def test_other_workers_are_replaced_while_a_roll_waits(monkeypatch: pytest
             each.ready()
         crew.roll()
         await crew.until(lambda: len(crew.all) == 3)
-        crew.all[1].is_not_live()
+        crew.all[1].process.stuck = True
+        crew.all[0].why_not_live = crew.all[1].why_not_live = "gone"
+        await crew.until(lambda: crew.all[1].process.signals)
+        assert crew.all[1].worker.listener is None  # no connection waits there while it drains
+        assert crew.all[0].process.signals == []  # the roll ends it
+        crew.all[1].process.end(0)
         await crew.until(lambda: len(crew.all) == 4)
         assert (crew.all[3].worker.number, crew.all[1].process.signals) == (1, [signal.SIGTERM])
-        assert crew.all[1].worker.listener is None
-        crew.all[1].worker.why_not_live = None
         crew.all[3].ready()
         crew.all[0].process.end(-9)  # the process of the roll takes its place
         await crew.until(lambda: crew.supervisor._workers.get(0) is crew.all[2].worker)
@@ -119,7 +124,8 @@ async def test_other_workers_are_replaced_while_a_roll_waits(monkeypatch: pytest
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems shut no listening socket down")
 def test_a_reset_socket_listens_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        worker = WorkerProcess(0, *[None] * 2, listener)  # type: ignore[arg-type]
+        make: Any = WorkerProcess
+        worker = make(0, Process(1), None, listener)
         worker.reset_listener()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(listener.getsockname(), LIMIT)

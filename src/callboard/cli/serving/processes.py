@@ -47,7 +47,7 @@ class WorkerProcess:
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
     listener: socket.socket | None = None
-    key: int = -1
+    key: int = field(init=False)
     ready: bool = False
     since: float = 0.0
     drain_timeout: float = 0.0
@@ -59,6 +59,9 @@ class WorkerProcess:
     ended: "asyncio.Task[int] | None" = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.key = -self.process.pid
 
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process.pid})"
@@ -143,7 +146,7 @@ async def started(
         fds = (theirs.fileno(), listener.fileno())
         process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-    worker = WorkerProcess(number, process, writer, listener, -process.pid)
+    worker = WorkerProcess(number, process, writer, listener)
 
     async def life() -> int:
         try:
