@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 __all__ = [
-    "ROLL",
     "Counted",
     "Hurry",
     "Lives",
@@ -21,9 +20,6 @@ __all__ = [
     "heard",
     "tell",
 ]
-
-ROLL = "SIGUSR2"
-"""The signal at which ``callboard serve`` replaces its workers. Windows has none."""
 
 
 class Ready(msgspec.Struct, tag=True):

@@ -1,6 +1,7 @@
 """``callboard serve``."""
 
 import argparse
+import asyncio
 import contextlib
 import functools
 import importlib
@@ -16,7 +17,8 @@ from callboard.cli.serving.apps import demo, fetch_for_demo, find_app
 from callboard.cli.serving.changes import changes_of, files_of
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import add_logs, set_up_logs, told
-from callboard.cli.serving.supervisor import supervise
+from callboard.cli.serving.rolls import rolls
+from callboard.cli.serving.supervisor import cannot_roll, supervise
 from callboard.core.errors import BackendUnavailable
 from callboard.serve.app import App
 from callboard.serve.errors import BadAppFile, CannotListen, needs_extra
@@ -33,7 +35,7 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="serve models over HTTP",
         description="Serves a callboard.serve.App over HTTP: the Open Inference Protocol v2, OpenAI's /v1/embeddings, "
         "and /metrics. SIGTERM and Ctrl-C drain it, a second Ctrl-C does not wait for requests, SIGUSR2 replaces the "
-        "workers. It needs the extra: pip install 'callboard[serve]'.",
+        "workers one after the other if --workers is at least 2. It needs the extra: pip install 'callboard[serve]'.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -100,10 +102,15 @@ def _run(given: argparse.Namespace) -> int:
     try:
         port = Port(given.host, given.port, given.max_connections, tls, given.uds, given.root_path)
         with Signals(lasting=True) as signals:
-            serve_until(app, port, functools.partial(show, app, sys.stderr, line=given.log_format == "text"), signals)
+            serve_until(app, port, functools.partial(_beside, app, given), signals)
     except (BackendUnavailable, BadAppFile, CannotListen) as e:  # others are of its lifespan: with their traceback
         return refused(given, e)
     return 0
+
+
+async def _beside(app: App, given: argparse.Namespace) -> None:
+    rolls.obey(asyncio.get_running_loop(), cannot_roll)
+    await show(app, sys.stderr, line=given.log_format == "text")
 
 
 def opened(given: argparse.Namespace) -> tuple[App, Tls | None]:

@@ -13,9 +13,10 @@ from typing import Any
 
 from callboard.cli.serving.channel import Message, decoded, encoded
 
-__all__ = ["WorkerProcess", "how_it_ended", "on_same_port", "started"]
+__all__ = ["BACKLOG", "WorkerProcess", "how_it_ended", "on_same_port", "started"]
 
 LONGEST_LINE = 1 << 26
+BACKLOG = 2048
 
 
 @dataclass(eq=False)
@@ -28,7 +29,7 @@ class WorkerProcess:
         writer: The connection to it.
         listener: The socket that it listens on, for the process that replaces it; None: it is closed here, so that the
             connections that wait there are reset when the process ends.
-        key: Of its figures: its number, or a negative one while another process has its place.
+        key: Of its figures: its number while it has its place, else a negative one.
         ready: It accepts requests, or did.
         since: When it was ready, by the loop's clock.
         drain_timeout: Seconds in which it finishes requests.
@@ -36,15 +37,17 @@ class WorkerProcess:
         why_not_live: The answer, if it is not.
         refused: Why it serves nothing.
         told: Set when its figures have come.
+        was_reset: Its socket was reset, because the process before it has ended.
         ended: The exit code, when the process has ended and its messages are read.
         changed: Set when it is ready, or has ended.
+        left: Set when it has ended, or another process has its place.
     """
 
     number: int
     process: asyncio.subprocess.Process
     writer: asyncio.StreamWriter
     listener: socket.socket | None = None
-    key: int = -1
+    key: int = field(init=False)
     ready: bool = False
     since: float = 0.0
     drain_timeout: float = 0.0
@@ -52,8 +55,13 @@ class WorkerProcess:
     why_not_live: str | None = None
     refused: str | None = None
     told: asyncio.Event = field(default_factory=asyncio.Event)
+    was_reset: bool = False
     ended: "asyncio.Task[int] | None" = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.key = -self.process.pid
 
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.process.pid})"
@@ -79,14 +87,30 @@ class WorkerProcess:
             self.listener.close()
             self.listener = None
 
-    async def end(self, timeout: float) -> None:
-        """Ask it to end, and end it after so many seconds."""
+    def reset_listener(self) -> None:
+        """Have the kernel give connections to other sockets of the port until this process listens, where it can."""
+        if self.listener is not None:
+            with contextlib.suppress(OSError):  # it does not listen
+                self.listener.shutdown(socket.SHUT_RDWR)
+            self.was_reset = True
+
+    def listen_again(self) -> None:
+        """Undo a reset that came after the process had begun to listen."""
+        if self.was_reset and self.listener is not None:
+            if not self.listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                self.listener.listen(BACKLOG)
+            self.was_reset = False
+
+    async def end(self, timeout: float) -> bool:
+        """Ask it to end, and end it after so many seconds; False: it had to be killed."""
         self.terminate()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self.process.wait()
-        if self.process.returncode is None:
-            self.kill()
+        if self.process.returncode is not None:
+            return True
+        self.kill()
+        return False
 
 
 async def started(
@@ -122,7 +146,7 @@ async def started(
         fds = (theirs.fileno(), listener.fileno())
         process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-    worker = WorkerProcess(number, process, writer, listener, number)
+    worker = WorkerProcess(number, process, writer, listener)
 
     async def life() -> int:
         try:
@@ -135,6 +159,7 @@ async def started(
         code = await process.wait()
         worker.changed.set()
         await ended(worker)
+        worker.left.set()
         return code
 
     worker.ended = asyncio.create_task(life(), name=str(worker))

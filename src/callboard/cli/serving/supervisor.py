@@ -4,20 +4,20 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from callboard.cli.serving.channel import ROLL, Counted, Hurry, Lives, Ready, Refused, Total
+from callboard.cli.serving.channel import Counted, Hurry, Lives, Ready, Refused, Total
 from callboard.cli.serving.logs import told
 from callboard.cli.serving.merging import Totals
-from callboard.cli.serving.processes import WorkerProcess, how_it_ended, on_same_port, started
+from callboard.cli.serving.processes import BACKLOG, WorkerProcess, how_it_ended, on_same_port, started
+from callboard.cli.serving.rolls import rolls
 from callboard.serve.http.ending import Signals
 from callboard.serve.http.starting import Port
 
-__all__ = ["Supervisor", "next_delay", "supervise"]
+__all__ = ["Supervisor", "cannot_roll", "next_delay", "supervise"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 """Seconds until a worker that has ended is started again: twice as long each time, until one was ready for
@@ -30,10 +30,9 @@ SILENT = 60
 READY_WITHIN = 600.0
 """Seconds that the process of a roll has until it is ready."""
 LEAVING = 30.0
-"""Seconds beyond its ``drain_timeout`` that a worker that is not live has to end."""
+"""Seconds beyond its ``drain_timeout`` that a worker has to end which is not live, is replaced, or was not ready."""
 FIGURES_TIMEOUT = 2.0
 """Seconds that a worker has for its figures; else its last ones count."""
-BACKLOG = 2048
 
 _log = logging.getLogger("callboard.serve")
 
@@ -89,7 +88,7 @@ class Supervisor:
         self._next: dict[int, WorkerProcess] = {}  # those that take the places of others
         self._alive: set[WorkerProcess] = set()  # all of them
         self._asked = asyncio.Event()  # for a roll
-        self._rolling = False
+        self._draining: set[asyncio.Task[None]] = set()
         self._totals = Totals()
         self._gathering: asyncio.Task[str] | None = None
         self._restarts = 0
@@ -109,10 +108,10 @@ class Supervisor:
         others = [asyncio.create_task(self._stop()), asyncio.create_task(self._hurry())]
         if self._changes is None:
             others.append(asyncio.create_task(self._replace_those_not_live()))
-            if hasattr(signal, ROLL):
-                asyncio.get_running_loop().add_signal_handler(getattr(signal, ROLL), self._asked.set)
-                others.append(asyncio.create_task(self._roll_when_asked()))
+            others.append(asyncio.create_task(self._roll_when_asked()))
+            rolls.obey(asyncio.get_running_loop(), self._asked.set)
         else:
+            rolls.obey(asyncio.get_running_loop(), cannot_roll)
             others.append(asyncio.create_task(self._watch(self._changes)))
         try:
             await asyncio.gather(*keeping)
@@ -121,6 +120,7 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             await asyncio.gather(*(worker.ended for worker in list(self._alive) if worker.ended is not None))
+            await asyncio.gather(*self._draining)
         return self._code
 
     def kill(self) -> None:
@@ -132,10 +132,16 @@ class Supervisor:
 
     async def _keep(self, number: int) -> None:
         loop, delay = asyncio.get_running_loop(), 0.0
-        while not self._signals.stop.is_set():
+        while True:
             changed = self._changed
-            worker = self._next.pop(number, None) or await self._start(number)
-            self._workers[number] = worker
+            if number not in self._workers:
+                if self._signals.stop.is_set():
+                    return
+                self._take_place(await self._next_of(number))
+            worker = self._workers[number]
+            await worker.left.wait()
+            if self._workers[number] is not worker:  # a roll has put another in its place
+                continue
             assert worker.ended is not None
             code = await asyncio.shield(worker.ended)
             del self._workers[number]
@@ -161,7 +167,48 @@ class Supervisor:
                 async with asyncio.timeout(delay):
                     await self._signals.stop.wait()
 
-    async def _start(self, number: int, before: WorkerProcess | None = None) -> WorkerProcess:
+    async def _next_of(self, number: int) -> WorkerProcess:
+        """The process that a roll has started for this place, else a new one."""
+        if number not in self._next:
+            worker = await self._start(number, late=any(each.ready for each in self._alive))
+            if number not in self._next:
+                return worker
+            self._drain(worker)  # a roll has started one meanwhile
+        worker = self._next.pop(number)
+        self._reset_listener(worker)
+        return worker
+
+    def _reset_listener(self, worker: WorkerProcess) -> None:
+        """The process before it has ended: no connection is to wait at its socket until it is ready."""
+        if not self._inherited and not worker.ready:
+            worker.reset_listener()
+
+    def _take_place(self, worker: WorkerProcess) -> None:
+        """Have it be the worker of its number, instead of the one before."""
+        before = self._workers.get(worker.number)
+        self._workers[worker.number] = worker
+        if before is not None:  # the keys first: figures that come from both are kept apart
+            self._totals.moved(before.key, -before.process.pid)
+            before.key = -before.process.pid
+            before.close_listener()
+            before.left.set()
+        self._totals.moved(worker.key, worker.number)
+        worker.key = worker.number
+        self._one_more.set()
+
+    def _drain(self, worker: WorkerProcess) -> "asyncio.Task[None]":
+        """Ask it to end, and kill it if it has not ended in time."""
+        task = asyncio.create_task(self._end(worker))
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+        return task
+
+    async def _end(self, worker: WorkerProcess) -> None:
+        timeout = worker.drain_timeout + LEAVING
+        if not await worker.end(timeout):
+            _log.error("%s did not end within %g s: it is killed", worker, timeout)
+
+    async def _start(self, number: int, before: WorkerProcess | None = None, *, late: bool) -> WorkerProcess:
         """Start a worker, on the socket of the one before it, if that still runs."""
         if self._inherited:
             listener = self._listener.dup()
@@ -172,14 +219,14 @@ class Supervisor:
             number,
             self._given,
             listener,
-            late=any(each.ready for each in self._alive),
+            late=late,
             hear=self._hear,
             ended=self._ended,
         )
         self._alive.add(worker)
         if self._signals.stop.is_set():  # meanwhile
             worker.close_listener()
-            worker.terminate()
+            self._drain(worker)
         return worker
 
     async def _ended(self, worker: WorkerProcess) -> None:
@@ -193,6 +240,7 @@ class Supervisor:
             case Ready(drain_timeout):
                 worker.ready = self._was_ready = True
                 worker.since, worker.drain_timeout = asyncio.get_running_loop().time(), drain_timeout
+                worker.listen_again()
                 worker.changed.set()
                 self._one_more.set()
             case Refused(why):
@@ -238,7 +286,8 @@ class Supervisor:
                     worker.tell(Lives())
             await asyncio.sleep(LIVE_EVERY)
             for worker in list(self._workers.values()):
-                if not self._rolling and (worker.why_not_live is not None or worker.asked > SILENT):
+                not_live = worker.why_not_live is not None and worker.number not in self._next  # else a roll ends it
+                if not_live or worker.asked > SILENT:
                     await self._replace(worker)
                     break  # the others may have recovered meanwhile: ask again
 
@@ -246,6 +295,7 @@ class Supervisor:
         """End a worker, and wait until there is a ready one in its place."""
         if worker.why_not_live is not None:
             _log.error("%s is not live: %s; it is replaced", worker, worker.why_not_live)
+            worker.close_listener()  # connections do not wait at its socket while it drains
             await worker.end(worker.drain_timeout + LEAVING)
         else:
             _log.error("%s does not answer: it is replaced", worker)
@@ -264,50 +314,62 @@ class Supervisor:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            self._rolling = True
-            try:
-                await self._roll()
-            finally:
-                self._rolling = False
+            if not self._was_ready:
+                _log.info("the workers are replaced when one of them is ready")
+            while not self._was_ready:
+                self._one_more.clear()
+                await self._one_more.wait()
+            await self._roll()
 
     async def _roll(self) -> None:
         """Replace the workers one after the other: the next process is ready before the one before it drains."""
         _log.info("the workers are replaced one after the other")
         for number in range(self._given.workers):
-            if self._signals.stop.is_set():
+            if (why := await self._why_not_replaced(number)) is not None:
+                if not self._signals.stop.is_set():
+                    _log.error("the roll has stopped at worker %d: its next process %s", number, why)
                 return
-            before = self._workers.get(number)
-            worker = self._next[number] = await self._start(number, before)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(READY_WITHIN):
-                    await worker.changed.wait()
-            if not worker.ready or worker.process.returncode is not None:
-                await self._give_up(worker)
-                return
-            now = self._workers.get(number)
-            if now is not None and now is not worker:
-                await self._gather()  # what it has counted until now
-                self._totals.moved(now.key, -now.process.pid)
-                now.key = -now.process.pid
-                _log.info("%s drains: process %d is in its place", now, worker.process.pid)
-                await now.end(now.drain_timeout + LEAVING)
-                assert now.ended is not None
-                await asyncio.shield(now.ended)
         _log.info("all %d workers were replaced", self._given.workers)
 
-    async def _give_up(self, worker: WorkerProcess) -> None:
+    async def _why_not_replaced(self, number: int) -> str | None:
+        """Replace the process of this place; the reason, if that failed."""
+        before = self._workers.get(number)
+        worker = self._next[number] = await self._start(number, before, late=True)
+        if before is not None and before.process.returncode is not None:  # meanwhile
+            self._reset_listener(worker)
+        assert worker.ended is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_WITHIN):
+                await worker.changed.wait()
+        if not worker.ready or worker.process.returncode is not None:
+            why = await self._give_up(worker)
+            return f"({worker.process.pid}): {why}; the workers that were not replaced go on"
+        before = self._workers.get(number)
+        if before is None or before is worker:  # that has ended by itself: the place is empty, or this one's
+            return None
+        del self._next[number]
+        self._take_place(worker)
+        await self._gather()  # what the one before has counted until now
+        _log.info("%s drains: process %d is in its place", before, worker.process.pid)
+        await asyncio.wait({self._drain(before), worker.ended}, return_when=asyncio.FIRST_COMPLETED)
+        if worker.ended.done():
+            ended = how_it_ended(worker.ended.result())
+            return f"({worker.process.pid}): {ended} while process {before.process.pid} drained; another one is started"
+        assert before.ended is not None
+        code = await asyncio.shield(before.ended)
+        _log.log(logging.ERROR if code else logging.INFO, "%s %s", before, how_it_ended(code))
+        return None
+
+    async def _give_up(self, worker: WorkerProcess) -> str:
+        """End the process of a roll that is not ready; the reason for that."""
         assert worker.ended is not None
         late = worker.process.returncode is None
         if late:
             worker.kill()
         code = await asyncio.shield(worker.ended)
-        why = worker.refused or (f"was not ready within {READY_WITHIN:g} s" if late else how_it_ended(code))
         if self._next.get(worker.number) is worker:  # else it has taken the place of one that has ended
             del self._next[worker.number]
-        _log.error(
-            "the roll has stopped at worker %d: its next process (%d): %s; the workers that were not replaced go on",
-            *(worker.number, worker.process.pid, why),
-        )
+        return worker.refused or (f"was not ready within {READY_WITHIN:g} s" if late else how_it_ended(code))
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -317,7 +379,10 @@ class Supervisor:
         self._listener.close()  # the workers accept what is in the queue of one that they share
         for worker in list(self._alive):
             worker.close_listener()
-            worker.terminate()
+            if worker.ready:
+                worker.terminate()
+            else:  # it has no drain_timeout yet, and may ignore the signal
+                self._drain(worker)
 
     async def _hurry(self) -> None:
         await self._signals.hurry.wait()
@@ -331,6 +396,11 @@ class Supervisor:
             changed.set()
             for worker in self._alive:
                 worker.terminate()
+
+
+def cannot_roll() -> None:
+    """Tell that SIGUSR2 has no effect."""
+    _log.warning("SIGUSR2 has no effect: to replace workers, serve with --workers of at least 2 and without --reload")
 
 
 async def _until_changed(changed: asyncio.Event, code: int) -> None:

@@ -13,10 +13,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from callboard.cli.serving.channel import ROLL, Counted, Hurry, Lives, Ready, Refused, Total, heard, tell
+from callboard.cli.serving.channel import Counted, Hurry, Lives, Ready, Refused, Total, heard, tell
 from callboard.cli.serving.command import opened
 from callboard.cli.serving.live import show
 from callboard.cli.serving.logs import set_up_logs
+from callboard.cli.serving.rolls import ROLL
 from callboard.core.errors import BackendUnavailable
 from callboard.patterns.batching.sequences.server import SequenceBatchingServer
 from callboard.serve.app import App
