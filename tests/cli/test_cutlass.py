@@ -219,3 +219,45 @@ def test_nvcc_compiles_them(
     assert capsys.readouterr().out.startswith("compiled for sm_90a")
     assert main(["cutlass", "prebuild", "f16", "bias", "relu"]) == 0
     assert capsys.readouterr().out.startswith("in the cache")
+
+
+def test_steps_with_numbers_are_those_of_the_methods(compiled: list[str]) -> None:
+    made = product_of("f16", ["bias", "gelu", "residual", "clamp=-4:4", "scale=0.5", "gelu=none"])
+    tree = Tree().bias("bias0").gelu().residual("residual2").clamp(-4, 4).scale(0.5).gelu("none")
+    assert made.epilogue == tree.nodes
+    assert main(["cutlass", "prebuild", "f16", "bias", "clamp=-1e3:inf", "--dry-run"]) == 0
+    assert compiled == []
+
+
+def test_a_tree_is_compiled_from_python(compiled: list[str]) -> None:
+    tree = Tree().sigmoid() * Tree() + Tree.row("rows")
+    told = ahead.compile_ahead(product_of("bf16", tree), False)
+    assert len(told) == len(compiled) == len(WIDE)
+    assert product_of("bf16", Tree()).epilogue == ()
+
+
+@pytest.mark.parametrize(
+    "steps, why",
+    [
+        (["quantize=i9"], "dtype 'i9' is not supported"),
+        (["clamp=3"], "step 'clamp=3': '' is no number"),
+        (["clamp=3:1"], "low must not exceed high"),
+        (["scale=half"], "step 'scale=half': 'half' is no number"),
+        (["gelu=tanh"], "there is no step 'gelu=tanh'"),
+        (["--groups", "--long"], "--long goes not with --groups"),
+    ],
+)
+def test_what_cannot_be_built_is_one_line(capsys: pytest.CaptureFixture[str], steps: list[str], why: str) -> None:
+    assert main(["cutlass", "prebuild", "f16", *steps, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", [["i8"], ["f8_e4m3", "bias", "--scales", "block_2d"]])
+def test_factors_that_must_be_transposed_name_the_option(
+    compiled: list[str], capsys: pytest.CaptureFixture[str], given: list[str]
+) -> None:
+    assert main(["cutlass", "prebuild", *given, "--dry-run"]) == 2
+    assert f"pass --transposed b for {given[0]}" in capsys.readouterr().err
+    assert main(["cutlass", "prebuild", *given, "--transposed", "b", "--dry-run"]) == 0

@@ -104,3 +104,19 @@ def test_other_names_of_a_weight_are_where_it_is(at: Any) -> None:
     [place] = [stage for stage in stages if "middle.weight" in stage.module.state_dict()]
     assert place.module.get_parameter("tied.weight") is place.module.get_parameter("middle.weight")
     assert stages[0].module.get_parameter("alone") is model.alone
+
+
+@pytest.mark.parametrize("name", ["graph", "code", "meta", "recompile", "print_readable", "delete_submodule"])
+def test_an_unused_layer_may_have_the_name_of_something_that_a_traced_module_has(name: str) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.enter, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+            self.add_module(name, nn.Linear(8, 8))
+
+        def forward(self, x: Any) -> Any:
+            return self.head(torch.tanh(self.enter(x)))
+
+    model = Named()
+    stages, _ = split(model, ["head"])
+    assert sorted(key for stage in stages for key in stage.module.state_dict()) == sorted(model.state_dict())

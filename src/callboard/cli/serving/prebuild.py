@@ -12,7 +12,7 @@ from callboard.core.dtype import DTYPES
 from callboard.core.layout import Layout, layout_of
 from callboard.core.operand import Placeholder
 from callboard.kernel.cutlass import Conv, ConvKind, Gemm, GroupedGemm
-from callboard.kernel.cutlass.epilogue import INPUTS, UNARY, EpilogueVisitorTree
+from callboard.kernel.cutlass.epilogue import INPUTS, UNARY, EpilogueVisitorTree, Per
 
 __all__ = ["add_cutlass", "product_of"]
 
@@ -23,7 +23,10 @@ FACTORS = ("f16", "bf16", "f8_e4m3", "f32", "i8")
 RESULTS = ("f16", "bf16", "f32", "f8_e4m3", "i8", "i32")
 PER = {"bias": "column", "scale": "tensor"}
 """The axis of steps that take one, without ``=AXIS``."""
-STEPS = f"bias[=AXIS], scale[=AXIS], residual, gate[=FUNCTION], quantize=DTYPE, {', '.join(UNARY)}"
+STEPS = (
+    "bias[=AXIS], scale[=AXIS], scale=NUMBER, residual, gate[=FUNCTION], clamp=LOW:HIGH, quantize=DTYPE, gelu=none, "
+    + ", ".join(UNARY)
+)
 KINDS: tuple[ConvKind, ...] = get_args(ConvKind)
 EXTENT = 256
 """Of all axes: a template serves every extent."""
@@ -80,19 +83,23 @@ def add_cutlass(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile a product's template; the exit code."""
-    from callboard.core.errors import AccelError
+    from callboard.core.errors import AccelError, UnsupportedOp
 
     given = arguments
     try:
         if given.conv and (given.groups or given.transposed or given.scales or given.long):
             raise ValueError("--conv goes with none of --groups, --transposed, --scales and --long")
+        if given.groups and given.long:
+            raise ValueError("--long goes not with --groups: grouped products are not shared along the inner axis")
         op = product_of(given.dtype, given.steps, given.out, given.addend, given.arrays, given.transposed, given.scales)
         op = shared(op) if given.long else op
         compile_ahead = importlib.import_module(AHEAD).compile_ahead
         found = grouped(op) if given.groups else [convolution(op, given.conv) if given.conv else op]
         told = [line for one in found for line in compile_ahead(one, given.dry_run)]
-    except (AccelError, ValueError) as e:
-        print(f"callboard cutlass: {e}", file=sys.stderr)
+    except (AccelError, ValueError, TypeError) as e:
+        adjacent = isinstance(e, UnsupportedOp) and DTYPES[given.dtype].itemsize != 2 and not given.conv
+        cure = f"; pass --transposed b for {given.dtype}" if adjacent and given.transposed != "b" else ""
+        print(f"callboard cutlass: {e}{cure}", file=sys.stderr)
         return 2
     for line in told:
         print(f"{line}, {' '.join(given.steps) or 'no epilogue'}")
@@ -156,7 +163,7 @@ def convolution(op: Gemm, kind: ConvKind) -> Conv:
 
 def product_of(
     dtype: str,
-    steps: Sequence[str],
+    steps: Sequence[str] | EpilogueVisitorTree,
     out: str | None = None,
     addend: str | None = None,
     arrays: str | None = None,
@@ -167,7 +174,7 @@ def product_of(
 
     Args:
         dtype: Dtype of both factors.
-        steps: Steps of the epilogue; see :data:`STEPS`.
+        steps: Steps of the epilogue (see :data:`STEPS`), or the epilogue itself.
         out: Dtype of the result; None: as ``dev.cutlass`` chooses it.
         addend: Dtype of ``c``; None: there is none.
         arrays: Dtype of the epilogue's arrays; None: that of the factors, f32 beside fp8 and i8.
@@ -178,9 +185,7 @@ def product_of(
         ValueError: There is no such step; names it.
         ShapeError: A step does not fit; names it.
     """
-    tree = EpilogueVisitorTree()
-    for at, step in enumerate(steps):
-        tree = _with(tree, step, at)
+    tree = steps if isinstance(steps, EpilogueVisitorTree) else _tree_of(steps)
     held = arrays or ("f32" if dtype in ("f8_e4m3", "i8") else dtype)
     square, line = (EXTENT, EXTENT), (EXTENT,)
     shapes: dict[str, tuple[int, ...]] = {"matrix": square, "column": line, "row": line, "tensor": ()}
@@ -190,7 +195,7 @@ def product_of(
         b=Placeholder(_factor(dtype, "b" in transposed)),
         c=None if addend is None else Placeholder(layout_of(DTYPES[addend], square)),
         beta=0.0 if addend is None else 1.0,
-        epilogue=tree.nodes if steps else (),
+        epilogue=() if tree == EpilogueVisitorTree() else tree.nodes,
         inputs=tuple(Placeholder(layout_of(DTYPES[held], shapes[kind])) for kind in kinds.values()),
         out_dtype=out,
         scale_a=None if scales is None else Placeholder(layout_of(DTYPES["f32"], SCALES[scales][0])),
@@ -219,10 +224,24 @@ def _factor(dtype: str, transposed: bool, shape: tuple[int, int] = (EXTENT, EXTE
     return layout_of(DTYPES[dtype], shape, (1, shape[0]) if transposed else None)
 
 
+def _tree_of(steps: Sequence[str]) -> EpilogueVisitorTree:
+    tree = EpilogueVisitorTree()
+    for at, step in enumerate(steps):
+        tree = _with(tree, step, at)
+    return tree
+
+
 def _with(tree: EpilogueVisitorTree, step: str, at: int) -> EpilogueVisitorTree:
     """The tree with one more step; arrays are named by their positions, as names are no part of what is compiled."""
     word, _, value = step.partition("=")
     name = f"{word}{at}"
+    if step == "gelu=none":
+        return tree.gelu("none")
+    if word == "clamp":
+        low, _, high = value.partition(":")
+        return tree.clamp(_number(step, low), _number(step, high))
+    if word == "scale" and value and value not in get_args(Per):
+        return tree.scale(_number(step, value))
     if word in UNARY and not value:
         return tree.apply(word)
     if word in PER:
@@ -235,3 +254,10 @@ def _with(tree: EpilogueVisitorTree, step: str, at: int) -> EpilogueVisitorTree:
     if word == "quantize" and value:
         return tree.quantize(value)
     raise ValueError(f"there is no step {step!r}; the steps are {STEPS}")
+
+
+def _number(step: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"step {step!r}: {text!r} is no number; the steps are {STEPS}") from None

@@ -43,7 +43,11 @@ class Convolution(Fused[R_co]):
                 images[1:3], filters[1:3], self.padding, self.dilation, self.stride, strict=True
             )
         )
-        if images[3] != filters[3] or min(*filters[1:3], *wanted) < 1:
+        if images[3] != filters[3]:
+            raise refuse(
+                self, f"images {list(images)} have {images[3]} channels, filters {list(filters)} have {filters[3]}"
+            )
+        if min(*filters[1:3], *wanted) < 1:
             raise refuse(self, f"images {list(images)} and filters {list(filters)} do not fit (see padding)")
         expected = (images[0], *wanted, filters[0])
         if small is not None and small != expected:

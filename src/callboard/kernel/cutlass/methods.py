@@ -8,6 +8,7 @@ import numpy as np
 from callboard.core.dtype import DTypeLike
 from callboard.core.errors import ShapeError
 from callboard.core.mode import Mode
+from callboard.core.operand import Operand
 from callboard.core.ref import GpuRef
 from callboard.core.ref.hostarrays import refuse_masked
 from callboard.core.reply import Reply
@@ -336,6 +337,8 @@ class CutlassPlan(Generic[Mode]):
         unknown = sorted(set(inputs) - set(inputs_of(self.epilogue.nodes)))
         if unknown:
             raise TypeError(f"cutlass.plan: the epilogue has no {unknown[0]!r}; it has {_listed(self.epilogue)}")
+        for name, one in {"b": b, **inputs}.items():
+            _check_array("cutlass.plan", name, one)
         self._arrays = {
             name: api._submit(Empty(shape=one.shape, dtype=one.dtype.name)) for name, one in {"b": b, **inputs}.items()
         }
@@ -375,6 +378,13 @@ class CutlassPlan(Generic[Mode]):
             raise TypeError(
                 f"cutlass plan: it binds no {unknown[0] if unknown else 'array'}; it has {', '.join(self._arrays)}"
             )
+        for name, new in arrays.items():
+            _check_array("cutlass plan", name, new)
+            own = self._arrays[name]
+            if new.dtype is not own.dtype or new.shape != own.shape:
+                raise ShapeError(f"cutlass plan: {name} is {new.layout!r}, expected {own.layout!r}")
+            if not new.layout.contiguous:
+                raise ShapeError(f"cutlass plan: {name} is {new.layout!r}; it must be row-major: pass dev.copy({name})")
         answer: Reply[None] = self._api.refit(list(arrays.values()), [self._arrays[name] for name in arrays])
         return answer
 
@@ -398,10 +408,16 @@ def _bound(
     for name in names:
         if name not in given:
             raise TypeError(f"cutlass.{method}: the epilogue reads {name!r}, which is missing; pass {name}=")
+        _check_array(f"cutlass.{method}", name, given[name])
     if not reduced and reductions_of(tree.nodes):
         raise ShapeError(f"cutlass.{method}: the epilogue has reductions; dev.cutlass.gemm_reduced returns them, too")
     plain = tree.nodes == EpilogueVisitorTree().nodes
     return {"epilogue": () if plain else tree.nodes, "inputs": tuple(given[name] for name in names)}
+
+
+def _check_array(method: str, name: str, value: Any) -> None:
+    if not isinstance(value, Operand):
+        raise TypeError(f"{method}: {name} is {type(value).__name__}; pass a GpuRef (dev.put(array) makes one)")
 
 
 def _starts(offsets: Any, groups: int, rows: int) -> "np.ndarray[Any, Any]":
@@ -417,7 +433,7 @@ def _starts(offsets: Any, groups: int, rows: int) -> "np.ndarray[Any, Any]":
             f"cutlass.grouped_gemm: offsets has shape {starts.shape} and dtype {starts.dtype}; expected {groups + 1} "
             "integers: the start of each group, and the end"
         )
-    if starts[0] != 0 or starts[-1] != rows or (np.diff(starts) < 0).any():
+    if starts[0] != 0 or starts[-1] != rows or (starts[1:] < starts[:-1]).any():
         raise ShapeError(
             f"cutlass.grouped_gemm: offsets is {starts.tolist()}; it must rise from 0 to {rows}, the rows of a"
         )

@@ -63,7 +63,8 @@ def host_parts(
         extents = (shape[0] // values.shape[1], shape[1] // values.shape[2])
     _in_range({"coo": "row"}.get(kind, "indptr"), major, extents[0])
     _in_range({"coo": "col"}.get(kind, "indices"), minor, extents[1])
-    values, major, minor = _ordered(values, major, minor, duplicates)
+    signed = major.astype(np.int64, copy=False), minor.astype(np.int64, copy=False)
+    values, major, minor = _ordered(values, *signed, duplicates)
     dtype = DTYPES[kept].np
     if kind == "coo":
         return CooRef, {"values": values, "rows": major.astype(dtype), "cols": minor.astype(dtype)}, shape
@@ -92,8 +93,9 @@ def _entries(matrix: Any, kind: str) -> tuple[Array, Array, Array]:
     if kind == "coo":
         return matrix.data, matrix.row, matrix.col
     pointers = matrix.indptr
-    if pointers[0] != 0 or pointers[-1] != matrix.indices.size or (np.diff(pointers) < 0).any():
+    if pointers[0] != 0 or pointers[-1] != matrix.indices.size or (pointers[1:] < pointers[:-1]).any():
         raise ShapeError("from_scipy: indptr must rise from 0 to the number of entries")
+    pointers = pointers.astype(np.int64)
     return matrix.data, np.repeat(np.arange(pointers.size - 1), np.diff(pointers)), matrix.indices
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from callboard.core.dtype import as_dtype
 from callboard.core.ref import GpuRef
 from callboard.core.ref.hostarrays import refuse_masked
 from callboard.device.client.handle import Device
@@ -34,6 +35,7 @@ class GroupedExperts:
             Mixtral (SwiGLU). None: there is no such factor.
 
     Raises:
+        TypeError: Weights of another dtype.
         ValueError: A weight has other axes than these; names it.
         ShapeError: There is no such activation; lists them.
     """
@@ -48,6 +50,8 @@ class GroupedExperts:
         first = self._weights["up"]
         if first.ndim != 3 or not len(first):
             raise ValueError(f"up is {list(first.shape)}; expected [experts, width, inner], with one expert at least")
+        if as_dtype(first.dtype).name not in ("f16", "bf16", "f32", "f64"):
+            raise TypeError(f"up is {first.dtype}; pass weights of f16, bf16, f32 or f64 (up.astype('f4'))")
         experts, width, inner = first.shape
         for name, array in self._weights.items():
             shape = (experts, inner, array.shape[-1]) if name == "down" and array.ndim else (experts, width, inner)

@@ -243,9 +243,9 @@ def _give(module: Any, name: str, value: Any) -> None:
 
     *path, last = name.split(".")
     for part in path:
-        if not hasattr(module, part):
-            module.add_module(part, torch.nn.Module())
-        module = getattr(module, part)
+        if part not in module._modules:  # hasattr also finds what a traced module has itself: graph, code, meta, ...
+            module._modules[part] = torch.nn.Module()  # add_module refuses those names
+        module = module._modules[part]
     register = module.register_parameter if isinstance(value, torch.nn.Parameter) else module.register_buffer
     register(last, value)
 

@@ -130,7 +130,11 @@ class Outbox:
             self._schedule()
         elif not here and not self._paused:
             self._paused = True
-            post(self._loop, self._loop.call_later, PAUSE, self._pause_ended)
+            try:
+                post(self._loop, self._loop.call_later, PAUSE, self._pause_ended)
+            except BaseException:  # Ctrl-C, too, as in _schedule
+                self._paused = False
+                raise
 
     def _pause_ended(self) -> None:
         self._paused = False
@@ -258,10 +262,14 @@ class Outbox:
     def _schedule(self) -> None:
         self.scheduled = self.released.due = True
         self._scheduled_at = time.perf_counter()
-        if get_ident() == self.thread:
-            self._loop.call_soon(self._turn)
-        else:
-            post(self._loop, self._turn)
+        try:
+            if get_ident() == self.thread:
+                self._loop.call_soon(self._turn)
+            else:
+                post(self._loop, self._turn)
+        except BaseException:  # Ctrl-C, too: one turn too many does no harm, one that never comes holds back all calls
+            self.scheduled, self.released.due = False, self._later is not None
+            raise
 
     def _turn(self) -> None:
         """Flush at the end of a burst, in an iteration of the loop."""

@@ -141,8 +141,7 @@ class OpPort:
             op: The message, or its maker.
             extra: Notified when the completion is known.
             keep: Resolve this instead of a reply made here.
-            depth: Minimum number of frames to walk up to the caller, for the creation line; frames of callboard are
-                skipped.
+            depth: Minimum number of frames to walk up to the caller, for the creation line; callboard's are skipped.
             into: The ref that its one result is, which was given room and a creation line when it was called.
             further: It is a further op of a call that has been given room, so that a call is accepted as a whole.
 
@@ -188,37 +187,36 @@ class OpPort:
         made = [next(_ids) for _ in plan.outputs] if plan.outputs else []
         call = Call(op_id, signature, places, numbers, made)
         # The first op is sent before the rest of this function runs, so that the host and the device are at work.
-        outbox = self.outbox
-        sent = (outbox.here or not pending) and outbox.send(call)
+        outbox, sent = self.outbox, True
         called: Any = None
-        if plan.one_given >= 0:
-            given = operands[plan.one_given]
-            reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
-            target: Callable[[], Any] = weakref.ref(reply)
-        elif into is not None:
-            reply, target, called = into, weakref.ref(into), deferral_of(into).origin
-        elif plan.one_made:
-            owner = Allocation(made[0], outbox.released.small if plan.small else outbox.released)
-            owner.foreign = plan.foreign
-            reply = GpuRef(self, owner, plan.outputs[0], generation, 0, op_id)
-            target = weakref.ref(reply)
-        else:
-            reply, target, extra = reply_to(self, plan.sink(outbox.released), plan, op, op_id, made, extra)
-        if keep is not None:
-            target = lambda: keep
-        origin = origin_of(depth + 1) if into is None else called
-        self.enter(call, _entry(Entry, (target, plan.tag, *origin, extra)), pending, sent)
+        try:
+            sent = (outbox.here or not pending) and outbox.send(call)
+            if plan.one_given >= 0:
+                given = operands[plan.one_given]
+                reply: Any = GpuRef(self, given.allocation, given.layout, generation, given.offset, op_id)
+                target: Callable[[], Any] = weakref.ref(reply)
+            elif into is not None:
+                reply, target, called = into, weakref.ref(into), deferral_of(into).origin
+            elif plan.one_made:
+                owner = Allocation(made[0], outbox.released.small if plan.small else outbox.released)
+                owner.foreign = plan.foreign
+                reply = GpuRef(self, owner, plan.outputs[0], generation, 0, op_id)
+                target = weakref.ref(reply)
+            else:
+                reply, target, extra = reply_to(self, plan.sink(outbox.released), plan, op, op_id, made, extra)
+            if keep is not None:
+                target = lambda: keep
+            origin = origin_of(depth + 1) if into is None else called
+            self.enter(call, _entry(Entry, (target, plan.tag, *origin, extra)), pending, sent)
+        except BaseException:  # Ctrl-C, too: what the op uses must not be used again if the host has it
+            if sent and op_id not in pending:
+                self.unanswered.doubt(op_id, Entry(lambda: keep, plan.tag, *origin_of(depth + 1), extra))
+            raise
         if into is not None:  # last: another thread may read it from now on, behind the call
             into.settle_on(Allocation(made[0], outbox.released.small if plan.small else outbox.released), op_id)
         return reply if keep is None else keep  # a ref that is dropped here is freed behind the call
 
-    def send(
-        self,
-        call: Call,
-        tag: str,
-        target: Callable[[], Any],
-        depth: int = 2,
-    ) -> None:
+    def send(self, call: Call, tag: str, target: Callable[[], Any], depth: int = 2) -> None:
         """Accept a call that has no message, such as the replay of a recording. Its operands are already checked.
 
         Raises:
@@ -252,7 +250,12 @@ class OpPort:
                 path = "" if cell is None else cell.path
                 ring.append((next(ring.numbers), now_ns(), OP, self.name, call.id, entry[1], path, TRACE.get()))
         if not sent:
-            self.outbox.add(call)
+            try:
+                self.outbox.add(call)
+            except BaseException:  # Ctrl-C, too
+                if call not in list(self.outbox.queue):
+                    self.unanswered.doubt(call.id, pending.pop(call.id, None))
+                raise
         if self.unanswered.entries is not pending:  # lost meanwhile: the loop fails the op, if it has not yet
             post(self.loop, self.unanswered.fail_late, call.id, pending)
         if now:
@@ -482,7 +485,7 @@ class OpPort:
         error = refusals.no_room(self.name, self.stopped, self.outbox.host is not None, self.config)
         error.__cause__ = self._stopped_by
         if isinstance(error, MailboxFull):
-            error.more = self._more
+            error.more = lambda: self.until(lambda: len(self.unanswered.entries) < self._room)
         return refusals.marked(error, self.name, self.generation)
 
     def why_stopped(self) -> DeviceStopped:
@@ -490,9 +493,6 @@ class OpPort:
         error = DeviceStopped(f"{self.name}: {self.stopped}")
         error.__cause__ = self._stopped_by
         return refusals.marked(error, self.name, self.generation)
-
-    async def _more(self) -> bool:
-        return await self.until(lambda: len(self.unanswered.entries) < self._room)
 
     def unusable(self, tag: str, op: Op[Any, Any], ref: Any) -> AccelError:
         """The error for an operand that an op cannot use."""

@@ -55,8 +55,12 @@ class Releases:
         """Have the loop take them."""
         if not (self._armed or self.due):
             self._armed = True
-            with self._using, contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
-                os.write(self._write, b"\0")
+            try:
+                with self._using, contextlib.suppress(OSError):  # closed, or full: then the loop is awake, or gone
+                    os.write(self._write, b"\0")
+            except BaseException:  # Ctrl-C, too: the next id wakes the loop
+                self._armed = False
+                raise
 
     def __bool__(self) -> bool:
         return bool(self.ids)

@@ -86,13 +86,14 @@ class Transfers:
             return self._put_through(window, source, layout, non_blocking, out, depth + 1)
         slot = window.slot
         if source.nbytes <= CHUNK and not non_blocking:
+            lease = _Use(functools.partial(self.arenas.give, slot))
             try:
                 self._copier.copy(slot.as_array(layout.dtype.np, layout.shape), source)
-                lease = _Lease(self.arenas, slot)
                 region = HostRegion(self._port, slot.arena_id, slot.offset, layout, self._port.generation)
                 ref: GpuRef = self._port.submit(Upload(host=region, out=out), extra=lease, depth=depth)
-            except BaseException:  # Ctrl-C, too: nothing else gives the slot back
-                self.arenas.give(slot)
+            except BaseException:  # Ctrl-C, too, which may come when the op is in flight and has the slot
+                if not self._port.unanswered.notifies(lease):
+                    lease.settled(False)
                 raise
             return ref
         return self._put_chunks(source, layout, slot, non_blocking, out, depth + 1)
@@ -153,11 +154,12 @@ class Transfers:
                 self._copy_later(staged[a:b], source[a:b], use)
             else:
                 self._copier.copy(staged[a:b], source[a:b])
-            use.begin()
+            part = _Use(use.begin().end)
             try:
-                last = self._port.submit(Upload(host=region, out=view), extra=use, depth=depth, further=True)
-            except BaseException:  # Ctrl-C, too: this part will have no completion
-                use.end()
+                last = self._port.submit(Upload(host=region, out=view), extra=part, depth=depth, further=True)
+            except BaseException:  # Ctrl-C, too: unless it is in flight, this part will have no completion
+                if not self._port.unanswered.notifies(part):
+                    part.settled(False)
                 raise
             if not non_blocking:
                 self._port.flush()
@@ -323,17 +325,20 @@ class _Keep:
         self.array = None
 
 
-class _Lease:
-    """Releases a slot with the completion."""
+class _Use:
+    """The use of a slot by one op: ended once, by its completion or by the call that could not make it. Any thread."""
 
-    __slots__ = ("_arenas", "_slot")
+    __slots__ = ("_ends",)
 
-    def __init__(self, arenas: ArenaPool, slot: Slot) -> None:
-        self._arenas = arenas
-        self._slot = slot
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._ends = [end]
 
     def settled(self, ok: bool) -> None:
-        self._arenas.give(self._slot)
+        try:
+            end = self._ends.pop()  # of two threads one gets it
+        except IndexError:
+            return
+        end()
 
 
 class SharedLease:
@@ -359,9 +364,6 @@ class SharedLease:
             if self._uses:
                 return
         self._arenas.give(self._slot)
-
-    def settled(self, ok: bool) -> None:
-        self.end()
 
 
 class _Whole:

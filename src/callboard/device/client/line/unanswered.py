@@ -41,6 +41,7 @@ class Unanswered:
 
     __slots__ = (
         "_causes",
+        "_doubtful",
         "_kept",
         "_last_loss",
         "_late",
@@ -68,6 +69,7 @@ class Unanswered:
         self._lost: dict[int, Entry] = {}
         self._lost_tags: dict[str, int] = {}
         self._late: set[int] = set()
+        self._doubtful: dict[int, Entry] = {}
         self._causes: WeakValueDictionary[int, Cause] = WeakValueDictionary()  # held by failed replies, and by _kept
         self._kept: OrderedDict[int, tuple[int, Cause]] = (
             OrderedDict()
@@ -115,7 +117,7 @@ class Unanswered:
                     if reply is not None:
                         reply._answer(value)
                 else:
-                    self._missing(op_id)
+                    self._missing(op_id, value)
         except Exception as e:  # a value that does not fit: the answer is lost
             if entry is None:
                 raise
@@ -131,7 +133,7 @@ class Unanswered:
         described = {failure.id: failure for failure in message.causes}
         causes: dict[int, Cause] = {}
         for op_id, root in message.failed:
-            entry = self.entries.pop(op_id, None)
+            entry = self.entries.pop(op_id, None) or self._doubtful.pop(op_id, None)
             if entry is None:
                 self._missing(op_id)
                 continue
@@ -212,6 +214,8 @@ class Unanswered:
             Number of ops that failed.
         """
         lost, self.entries = self.entries, {}
+        lost.update(self._doubtful)
+        self._doubtful.clear()
         entries = lost.copy()  # other threads may still add ops to it
         suspects = tuple(entry.origin.suspect for entry in itertools.islice(entries.values(), SUSPECTS))
         self._last_loss = (error, generation, suspects, cause)
@@ -249,9 +253,30 @@ class Unanswered:
         """True if another thread called the op during a context loss: it has failed, or is about to."""
         return op_id in self._late or op_id in self._lost
 
-    def _missing(self, op_id: int) -> None:
-        if not self.is_late(op_id):
-            raise ProtocolError(f"op {op_id} is not in flight")
+    def notifies(self, one: Any) -> bool:
+        """True if the completion of an op will notify ``one``, which is its reply or its extra. Any thread."""
+        entries = [*self.entries.copy().values(), *self._doubtful.copy().values()]
+        return any(one is entry.extra or one is entry.reply() for entry in entries)
+
+    def doubt(self, op_id: int, entry: Entry | None) -> None:
+        """An exception, such as Ctrl-C, came while an op was being sent: whether the host has it is not known.
+
+        It does not count as in flight, as it may never have a completion. What it uses stays in use until it has one,
+        or the context is lost. None for the entry of an op that has been settled meanwhile.
+        """
+        if entry is not None:
+            self._doubtful[op_id] = entry
+
+    def _missing(self, op_id: int, *values: Any) -> None:
+        entry = self._doubtful.pop(op_id, None)
+        if entry is None:
+            if not self.is_late(op_id):
+                raise ProtocolError(f"op {op_id} is not in flight")
+            return
+        reply = entry.reply()
+        if reply is not None:
+            reply._answer(*values) if values else reply._resolve()
+        settle(entry.extra, ok=True)
 
     def forget(self) -> None:
         """Drop the kept causes: an unseen one is reported now, or when its last reply is dropped. It is closed."""

@@ -50,8 +50,9 @@ class LentCopy:
         try:
             outbox.flush()  # the source's host is at work while the copy is submitted
             copy: GpuRef[Any] = self._target.port.submit(Copy(src=incoming.ref, out=out), extra=self, further=True)
-        except BaseException:  # likewise: nothing else ends the loan
-            self._over()
+        except BaseException:  # likewise: nothing else ends the loan, unless the copy is in flight, which reads it
+            if not self._target.port.unanswered.notifies(self):
+                self._over()
             raise
         outbox.poll()  # a burst keeps the loop from the source's answers, without which no copy begins
         return copy

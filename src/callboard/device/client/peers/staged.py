@@ -83,15 +83,17 @@ class StagedCopy:
         try:
             op = Download(src=view, host=region, after=self._turns.before(part))
             port.submit(op, keep=chunk, further=True)
-        except BaseException as e:  # Ctrl-C, too: the announced buffer will not arrive
-            incoming.fail(e)
-            self.end()
+        except BaseException as e:  # Ctrl-C, too: the announced buffer will not arrive, unless the op is in flight
+            if not chunk.ended and not port.unanswered.notifies(chunk):
+                incoming.fail(e)
+                self.end()
             raise
         self.begin_use()
         try:
             copied: GpuRef[Any] = self._target.port.submit(Copy(src=incoming.ref, out=goal), extra=chunk, further=True)
         except BaseException:  # likewise
-            self.end()
+            if not chunk.read and not self._target.port.unanswered.notifies(chunk):
+                self.end()
             raise
         return copied
 
@@ -125,15 +127,17 @@ class StagedCopy:
 class Chunk:
     """A part of the array: downloaded by the source, copied from arena to arena, read there by the target."""
 
-    __slots__ = ("_copy", "_incoming", "_lanes", "_part")
+    __slots__ = ("_copy", "_incoming", "_lanes", "_part", "ended", "read")
 
     def __init__(self, copy: StagedCopy, part: int, incoming: Incoming, lanes: list[Any]) -> None:
         self._copy = copy
         self._part = part
         self._incoming = incoming
         self._lanes = lanes
+        self.ended = self.read = False  # its download and its copy have had their completions
 
     def _resolve(self) -> None:
+        self.ended = True
         here, there = self._lanes
         self._copy.source.transfers.copy(there, here, self._copied)
 
@@ -142,12 +146,14 @@ class Chunk:
         self._copy.end()
 
     def _reject(self, failure: OpFailure) -> None:
+        self.ended = True
         failure.cause.seen = True  # the copy has it
         self._incoming.fail(failure.cause.error(failure.op))
         self._copy.end()
 
     def settled(self, ok: bool) -> None:
         """The target has read the part, or will not."""
+        self.read = True
         self._copy.free(self._part)
 
 

@@ -141,7 +141,7 @@ class Caller:
         """Send a call, or queue it; deferrable work is done while the host is busy."""
         port = self._port
         slot: Slot | None = None
-        call = 0
+        call, entry, noted = 0, None, False
         room = self._ahead(actor) if actor.expected.nbytes else None
         try:
             if arguments.packer.nbytes:
@@ -149,14 +149,22 @@ class Caller:
             pending = port.check_room()
             call = port.mint()
             message = self._message(call, actor, arguments, slot, room, deadline)
-            sent = not pending and port.outbox.post_first(message)
             reply: CallReply[Any] = CallReply(self, call)
             end = CallEnd(self, actor, reply, call)
+            entry = _entry(Entry, (end, arguments.tag, *origin_of(3), None))
+            sent = not pending and port.outbox.post_first(message)
             self._note(end, slot, room)
-            port.enter(message, _entry(Entry, (end, arguments.tag, *origin_of(3), None)), pending, sent)
-        except BaseException:  # Ctrl-C, too
-            if not call:
+            noted = True
+            port.enter(message, entry, pending, sent)
+        except BaseException:  # Ctrl-C, too, which may come when the host has the call
+            if entry is None:
                 self._give_unused(slot, room)
+            elif not port.unanswered.notifies(end) and (not noted or call in self._flying):
+                if not noted:
+                    self._note(end, slot, room)
+                port.unanswered.doubt(call, entry)
+            if call not in port.unanswered.entries:
+                actor.flying.pop(call, None)  # one that may never be answered must not take a place for good
             raise
         return end, reply
 

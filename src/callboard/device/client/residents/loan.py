@@ -96,7 +96,7 @@ class Loan(End):
         try:
             accept(self._lender.port, tag, self, self._message, further=True)
         except BaseException:  # Ctrl-C, too
-            if not self.id:
+            if not self._lender.port.unanswered.notifies(self):
                 self._settled()
             raise
 

@@ -52,18 +52,26 @@ class Fetching:
     def begin(self, source: GpuRef[Any], depth: int) -> None:
         """Call the downloads of all parts of ``source``, for which there must be room."""
         flat = source.reshape(-1) if self._parts > 1 else source
-        asked = 0
+        part = -1
+        kept = [_Part(self, part) for part in range(self._parts)]
         try:
             for part in range(self._parts):
                 view = flat[part * self._step : (part + 1) * self._step] if self._parts > 1 else source
                 region = self._window.region(self._port, part, view.layout, source.generation)
                 op = Download(src=view, host=region, after=self._turns.before(part))
-                self._port.submit(op, keep=_Part(self, part), depth=depth + 1, further=True)
-                asked += 1
-        except BaseException:  # Ctrl-C, too: parts that were not requested get no completion
+                self._port.submit(op, keep=kept[part], depth=depth + 1, further=True)
+        except BaseException:  # Ctrl-C, too, which may come when the last of them is in flight
             self._given_up = True
-            post(self._port.loop, self._end, self._parts - asked)
+            post(self._port.loop, self._give_up, kept[max(part, 0) :])
             raise
+
+    def _give_up(self, kept: "list[_Part]") -> None:
+        """Parts that were not requested get no completion. The first one may have been."""
+        first, *others = kept
+        if not first.ended and not self._port.unanswered.notifies(first):
+            self._end(1)
+        if others:
+            self._end(len(others))
 
     def arrived(self, part: int) -> None:
         """A part is in its lane."""
@@ -95,14 +103,19 @@ class Fetching:
 
 
 class _Part:
-    __slots__ = ("_fetch", "_part")
+    """Notified of the completion of a part."""
+
+    __slots__ = ("_fetch", "_part", "ended")
 
     def __init__(self, fetch: Fetching, part: int) -> None:
         self._fetch = fetch
         self._part = part
+        self.ended = False
 
     def _resolve(self) -> None:
+        self.ended = True
         self._fetch.arrived(self._part)
 
     def _reject(self, failure: OpFailure) -> None:
+        self.ended = True
         self._fetch.lost(self._part, failure)

@@ -68,12 +68,13 @@ class Filling:
         for part, index in enumerate(self._blocks):
             view = target[index]
             incoming = Incoming(port, layout_of(view.dtype, view.shape), f"from the host to {port.name}")
+            told = _Part(self, part)
             try:
                 incoming.expect()
-                last = port.submit(Copy(src=incoming.ref, out=view), extra=_Part(self, part), depth=depth, further=True)
+                last = port.submit(Copy(src=incoming.ref, out=view), extra=told, depth=depth, further=True)
             except BaseException as e:  # Ctrl-C, too: the announced buffer will not arrive
                 incoming.fail(e)
-                self._give_up(part)
+                self._give_up(part, called=told.ended or port.unanswered.notifies(told))
                 raise
             with self._lock:
                 self._incoming[part] = incoming
@@ -135,11 +136,11 @@ class Filling:
         if waiter is not None:
             waiter.set_result()
 
-    def _give_up(self, part: int) -> None:
-        """This part and the following ones were not called: they will not be read, and have no completion."""
+    def _give_up(self, part: int, called: bool) -> None:
+        """This part and the following ones will not be read, and have no completion, unless this one was called."""
         left = len(self._blocks) - part
         self._count(left)
-        self._end(1 + left)
+        self._end(1 + left - called)
 
     def _end(self, uses: int) -> None:
         with self._lock:
@@ -152,11 +153,13 @@ class Filling:
 class _Part:
     """Notified of the completion of a part."""
 
-    __slots__ = ("_filling", "_part")
+    __slots__ = ("_filling", "_part", "ended")
 
     def __init__(self, filling: Filling, part: int) -> None:
         self._filling = filling
         self._part = part
+        self.ended = False
 
     def settled(self, ok: bool) -> None:
+        self.ended = True
         self._filling.settled(self._part)
