@@ -84,7 +84,7 @@ async def test_a_call_that_does_not_return_frees_the_device(gate: str, awaits: b
 @pytest.mark.usefixtures("short")
 async def test_the_others_of_a_batch_have_their_values(gate: str) -> None:
     app = App()
-    async with asyncio.timeout(TIMEOUT), cb.device("cpu", isolation="process", standby=None) as device:
+    async with asyncio.timeout(3 * TIMEOUT), cb.device("cpu", isolation="process", standby=None) as device:
         actor = device.actor_of(cb.Props(Stubborn, gate))
         await actor.ready(timeout=TIMEOUT)
         server = cb.DynamicBatchingServer[Any, Any](partial(actor.call, Stubborn.many), max_batch=4, max_wait=0.0)
