@@ -142,6 +142,7 @@ class Caller:
         port = self._port
         slot: Slot | None = None
         call, entry, noted = 0, None, False
+        end: CallEnd | None = None
         room = self._ahead(actor) if actor.expected.nbytes else None
         try:
             if arguments.packer.nbytes:
@@ -157,7 +158,7 @@ class Caller:
             noted = True
             port.enter(message, entry, pending, sent)
         except BaseException:  # Ctrl-C, too, which may come when the host has the call
-            if entry is None:
+            if entry is None or end is None:
                 self._give_unused(slot, room)
             elif not port.unanswered.notifies(end) and (not noted or call in self._flying):
                 if not noted:
