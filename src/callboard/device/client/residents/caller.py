@@ -1,6 +1,5 @@
 """``Caller``: calls resident actors, and owns the resources of calls: argument and result slots, arrays lent."""
 
-import itertools
 import threading
 import time
 import weakref
@@ -298,12 +297,7 @@ class Caller:
         if end is None:
             return False
         actor = end.actor
-        in_front = itertools.takewhile(lambda other: other != call, actor.flying)
-        return (
-            actor.state != ResidentState.READY
-            or sum(1 for _ in in_front) >= actor.at_once
-            or self._port.outbox.holds(call)
-        )
+        return actor.state != ResidentState.READY or call not in actor.in_turn() or self._port.outbox.holds(call)
 
     def overrun(self, call: int, grace: float, why: str) -> None:
         """A call takes too long: it is cancelled, and must return within ``grace`` seconds."""
@@ -363,7 +357,7 @@ class Caller:
         """A call has its completion."""
         actor = end.actor
         self._flying.pop(end.id, None)
-        in_turn = len(actor.flying) > actor.at_once and end.id in itertools.islice(actor.flying, actor.at_once)
+        in_turn = len(actor.flying) > actor.at_once and end.id in actor.in_turn()
         actor.flying.pop(end.id, None)
         if in_turn:
             self._begins(actor)
@@ -380,8 +374,8 @@ class Caller:
 
     def _begins(self, actor: "Resident") -> None:
         """A call of an actor has ended: tell who made the next one."""
-        call = next(itertools.islice(actor.flying, actor.at_once - 1, None))
-        following = self._flying.get(call)
+        calls = actor.in_turn()
+        following = self._flying.get(calls[-1]) if len(calls) == actor.at_once else None
         if following is not None and following.made is not None:
             following.made.begins(time.monotonic())
 

@@ -244,8 +244,8 @@ class Residents:
             return True
         if any(op not in flying for op in list(self.port.unanswered.entries)):
             return True
-        actors = {end.actor.id: end.actor for end in flying.values()}
-        in_turn = (call for actor in actors.values() for call in itertools.islice(actor.flying, actor.at_once))
+        actors = {end.actor.id: end.actor for end in list(flying.values())}
+        in_turn = (call for actor in actors.values() for call in actor.in_turn())
         return any(call not in besides and not self.caller.waits(call) for call in in_turn)
 
     def starts(self) -> list[StartActor]:

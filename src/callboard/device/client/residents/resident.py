@@ -2,8 +2,10 @@
 
 import asyncio
 import inspect
+import itertools
 import math
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from callboard.actors import Props
@@ -19,7 +21,16 @@ from callboard.device.protocol.residents.actor import ResidentActor
 from callboard.events.kinds import RESIDENT
 from callboard.events.ring import EVENTS, now
 
-__all__ = ["Resident"]
+__all__ = ["Resident", "oldest"]
+
+
+def oldest(calls: Iterable[int], count: int) -> tuple[int, ...]:
+    """The first ``count`` keys of a dictionary to which other threads add calls."""
+    while True:
+        try:
+            return tuple(itertools.islice(calls, count))
+        except RuntimeError:  # a thread has added one between the first step and the second: again
+            continue
 
 
 class Resident:
@@ -73,6 +84,10 @@ class Resident:
         self._watching: list[asyncio.Future[None]] = []
 
     # -- state ---------------------------------------------------------------------------------------------------------
+
+    def in_turn(self) -> tuple[int, ...]:
+        """The calls that its host may execute now, which are the oldest ones. Any thread, while others add calls."""
+        return oldest(self.flying, self.at_once)
 
     @property
     def state(self) -> ResidentState:
