@@ -1,5 +1,6 @@
 """``Found``: extents of outputs that a model does not declare, known from an earlier execution with the same shapes."""
 
+import threading
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
@@ -88,23 +89,26 @@ class Found:
         self._follows = follows
         self._known: dict[Hashable, tuple[tuple[int, ...], ...]] = {}
         self._held: dict[Hashable, Sequence[Any]] = {}
+        self._lock = threading.Lock()  # several threads may call one context
 
     def shapes(self, key: Hashable) -> tuple[tuple[int, ...], ...] | None:
         """The shapes of all outputs; None if they are not known."""
-        known = self._known.get(key)
-        if known is None and key in self._held:
-            layouts = [ref.layout for ref in self._held[key]]
-            if not any(isinstance(layout, OpenLayout) for layout in layouts):
-                if len(self._known) >= MOST_KNOWN:
-                    self._known.clear()
-                known = self._known[key] = tuple(layout.shape for layout in layouts)
-                del self._held[key]
-        return known
+        with self._lock:
+            known = self._known.get(key)
+            if known is None and key in self._held:
+                layouts = [ref.layout for ref in self._held[key]]
+                if not any(isinstance(layout, OpenLayout) for layout in layouts):
+                    if len(self._known) >= MOST_KNOWN:
+                        self._known.clear()
+                    known = self._known[key] = tuple(layout.shape for layout in layouts)
+                    del self._held[key]
+            return known
 
     def keep(self, key: Hashable, outs: Sequence[Any]) -> None:
         """The refs of an execution, for which :meth:`shapes` gave none."""
         if self._follows and any(isinstance(ref.layout, OpenLayout) for ref in outs):
-            self._held.pop(key, None)
-            while len(self._held) >= MOST_HELD:
-                del self._held[next(iter(self._held))]
-            self._held[key] = outs
+            with self._lock:
+                self._held.pop(key, None)
+                while len(self._held) >= MOST_HELD:
+                    del self._held[next(iter(self._held))]
+                self._held[key] = outs
